@@ -200,7 +200,7 @@ impl Question {
 
 /// Returns a stream table in the form in which a question for changes is built from it.
 pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
-    let (unseen, part) = (e.unseen().is_some(), e.part().is_some());
+    let (unseen, part) = (e.unseen().is_some(), e.in_part().next().is_some());
     Reader { id: e.id, sources, polled: options.polls(e), unseen, timed: e.reads_clock, part }
 }
 

@@ -110,8 +110,9 @@ fn planned_again(table: u32) -> Scalar {
 /// child is dropped or detached.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(known) = buffer.known() else { return Vec::new() };
-    let marked =
-        |some| when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(UNKNOWN)))], Vec::new());
+    let marked = |some| {
+        when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(UNKNOWN_CHILDREN)))], Vec::new())
+    };
     if buffer.is_partitioned() {
         // After a TRUNCATE, all readers are recomputed. The exception is a TRUNCATE that the extension
         // follows. In that case, the extension has checked that no partition is unknown. The search would
@@ -130,8 +131,9 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
     }
 }
 
-/// The reason in the mark that [`beside_known`] leaves.
-const UNKNOWN: &str = "it has partitions or children that its triggers were not made for";
+/// The reason in the mark that a statement leaves which may have written rows of other partitions or children
+/// than those that the triggers were made for.
+pub const UNKNOWN_CHILDREN: &str = "it has partitions or children that its triggers were not made for";
 
 /// Returns the statement that leaves the mark of [`beside_known`]. A trigger function in C
 /// ([`super::CopyScript`]) runs it, and looks for the children itself. The text is empty for triggering
@@ -145,7 +147,7 @@ pub(super) fn mark_of_unknown_children(buffer: &Buffer, event: TriggerEvent) -> 
         TriggerEvent::Truncate => false,
     };
     let looks = reaches && buffer.is_described() && buffer.known().is_some();
-    looks.then(|| mark(buffer, None, Scalar::text(UNKNOWN)))
+    looks.then(|| mark(buffer, None, Scalar::text(UNKNOWN_CHILDREN)))
 }
 
 /// Returns the tables, by oid, that may have partitions or children of the source.

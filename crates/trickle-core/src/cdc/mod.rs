@@ -29,6 +29,7 @@ mod trigger;
 pub(crate) use buffer::xid8;
 pub use buffer::{Buffer, Children, Segment};
 pub use copy::{CopyScript, LANGUAGE};
+pub use fit::UNKNOWN_CHILDREN;
 pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 

@@ -36,7 +36,8 @@ pub enum Strategy {
     FullDifference,
     /// Recomputes everything and replaces the contents.
     Full,
-    /// Recomputes the part that depends on uncaptured changes, and applies the delta to the rest.
+    /// Recomputes the part that depends on uncaptured changes, and applies the delta to the rest. Costs never
+    /// choose this strategy.
     Part,
 }
 
@@ -105,12 +106,12 @@ impl Inputs {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
         match strategy {
-            Strategy::NoData => 0.0,
+            // Costs never choose a part.
+            Strategy::NoData | Strategy::Part => 0.0,
             Strategy::Delta => delta,
             Strategy::AffectedGroups => 0.2 * delta + self.touched_rows(),
             Strategy::FullDifference => source + 6.0 * result,
             Strategy::Full => source + 10.0 * result,
-            Strategy::Part => delta + source,
         }
     }
 }

@@ -87,10 +87,10 @@ impl Evidence {
 /// corrects it.
 fn prior(strategy: Strategy) -> (f64, f64) {
     match strategy {
-        Strategy::NoData => (0.0, 0.0),
+        Strategy::NoData | Strategy::Part => (0.0, 0.0),
         Strategy::Delta => (1.5, 2e-3),
         Strategy::AffectedGroups => (1.5, 5e-3),
-        Strategy::FullDifference | Strategy::Full | Strategy::Part => (3.0, 7e-5),
+        Strategy::FullDifference | Strategy::Full => (3.0, 7e-5),
     }
 }
 

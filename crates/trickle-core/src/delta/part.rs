@@ -2,17 +2,19 @@
 //!
 //! Let `p` be a condition over columns of the table R, such that all changes of rows with `p` were captured,
 //! and nothing is known of other changes. Let the query have these columns in its result ([`carried`]), so
-//! that
-//! `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Then the change of the result is `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`, where
-//! `q` is a condition that all present rows without `p` fulfil, and no others. The stored result is Q, so no
-//! former row of the table is needed.
+//! that `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Let `q` be a condition that all present rows without `p` fulfil, and
+//! no others. Then the change of the result is
+//!
+//! `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`
+//!
+//! The stored result is Q, so no former row of the table is needed.
 
 use super::{Differ, negate, sum};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId};
 use crate::hash::FastMap;
-use crate::rel::{Carried, Consolidate, Filter, Rel, State, carried};
+use crate::rel::{Carried, Consolidate, Filter, Rel, State, Table, carried};
 use crate::table::TableId;
 
 /// The rows of a table whose changes were captured, and the present rows besides. The conditions read the
@@ -82,10 +84,18 @@ struct Shown<'c> {
 }
 
 impl Shown<'_> {
-    /// Returns a condition over columns at these places, which is true or false.
+    /// Returns a condition over the columns that `places` gives for [`Shown::columns`]. Its value is true or
+    /// false.
     fn over(&self, condition: &Expr, places: &[usize]) -> Expr {
-        let place = |c: usize| self.columns.iter().position(|of| *of == c).map_or(c, |i| places[i]);
-        condition.map_columns(place).is_true()
+        let of: FastMap<usize, usize> = self.columns.iter().copied().zip(places.iter().copied()).collect();
+        condition.map_columns(|c| of[&c]).is_true()
+    }
+
+    /// Returns the places of the columns in a leaf that reads the table.
+    fn in_leaf(&self, leaf: &Table) -> Result<Vec<usize>> {
+        let place = |c: &usize| leaf.columns().iter().position(|read| read == c);
+        let places: Option<Vec<usize>> = self.columns.iter().map(place).collect();
+        places.ok_or_else(|| Error::plan("a delta reads rows of a table without the columns of its parts"))
     }
 
     /// Returns the change of the stored result of `node`, whose delta is `delta`.
@@ -110,8 +120,7 @@ impl Shown<'_> {
         graph.rebuild(delta, |g, _, rel| {
             let condition = match &rel {
                 Rel::Table(t) if t.def().id == self.captured.source => {
-                    let place = |c: usize| t.columns().iter().position(|read| *read == c).unwrap_or(c);
-                    self.captured.stays.map_columns(place).is_true()
+                    self.over(&self.captured.stays, &self.in_leaf(t)?)
                 }
                 Rel::State(s) => match self.places.get(&s.of()) {
                     Some(places) => self.over(&self.captured.stays, places),

@@ -510,6 +510,60 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
     assert_eq!((m.action, &*m.reason), (Action::Full, "a full refresh was asked for"));
 }
 
+/// A program that can recompute a part.
+#[derive(Debug)]
+struct InPart(Fake);
+
+impl Program for InPart {
+    fn strategies(&self) -> &[Strategy] {
+        self.0.strategies()
+    }
+    fn statements(&self, strategy: Strategy, windows: &Windows) -> crate::Result<Arc<[Template]>> {
+        self.0.statements(strategy, windows)
+    }
+    fn takes_part(&self) -> bool {
+        true
+    }
+    fn feed(&self, strategy: Strategy) -> ReaderView {
+        self.0.feed(strategy)
+    }
+}
+
+#[test]
+fn a_part_is_recomputed_even_if_nothing_changed() {
+    let partly = |possible: bool| {
+        let mut p = plan();
+        p.members[0].part = Some("partitions of orders came or went".into());
+        if possible {
+            p.members[0].program =
+                Arc::new(InPart(Fake { name: "up", feed: ReaderView::Replaced, timed: false }));
+        }
+        p
+    };
+    let forgets = |s: &Server| s.log.iter().filter(|s| s.text.contains("SET stayed = NULL")).count();
+    let mut server = Server::new(facts(0, 0, 0));
+    let m = report(server.drive(partly(true))).members[0].clone();
+    assert_eq!((m.action, m.strategy), (Action::Reinitialize, Strategy::Part));
+    assert_eq!((&*m.reason, forgets(&server)), ("partitions of orders came or went", 1));
+    let mut server = Server::new(facts(0, 0, 0));
+    let m = report(server.drive(partly(false))).members[0].clone();
+    assert_eq!((m.action, m.strategy), (Action::Reinitialize, Strategy::Full));
+    assert_eq!((&*m.reason, forgets(&server)), ("partitions of orders came or went", 1));
+    // A data error of the part leads to a recompute of everything, and so does another reason.
+    let mut server = Server::new(facts(0, 0, 0)).fails(|s| s.text.starts_with("part up"), "22012");
+    let m = report(server.drive(partly(true))).members[0].clone();
+    assert_eq!((m.strategy, forgets(&server)), (Strategy::Full, 1));
+    let mut rows = facts(0, 0, 0);
+    rows[0][14] = Value::Bool(false);
+    let mut server = Server::new(rows);
+    let m = report(server.drive(partly(true))).members[0].clone();
+    assert_eq!((&*m.reason, m.strategy), ("public.orders was truncated or replaced", Strategy::Full));
+    assert_eq!(forgets(&server), 1);
+    let mut server = Server::new(facts(5, 0, 0));
+    report(server.drive(plan()));
+    assert_eq!(forgets(&server), 0);
+}
+
 #[test]
 fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
     let timed = || {

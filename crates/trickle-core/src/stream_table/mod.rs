@@ -227,7 +227,7 @@ impl StreamTable {
     }
 
     /// Returns the condition by which the query selects rows of one table, over the columns of the table's
-    /// definition. Returns `None` if the query does anything else than to select rows and columns.
+    /// definition. Returns `None` if the query does anything else than selecting rows and columns.
     pub fn selection(&self) -> Option<Expr> {
         let (mut node, mut conditions) = (self.query, Vec::new());
         loop {
@@ -239,10 +239,7 @@ impl StreamTable {
                     conditions.push(f.predicate().clone());
                     f.input()
                 }
-                Rel::Table(t) => {
-                    let place = |c: usize| t.columns().get(c).copied().unwrap_or(c);
-                    return Some(Expr::and(conditions).map_columns(place));
-                }
+                Rel::Table(t) => return Some(Expr::and(conditions).map_columns(|c| t.columns()[c])),
                 _ => return None,
             };
         }

@@ -68,17 +68,30 @@ impl StreamTable {
             Refresh::AffectedGroups => return self.affected(changed, sources),
             Refresh::Replace => return self.replace(sources),
         };
+        let against = if how == Refresh::Difference { Against::Stored } else { Against::Plan };
+        let statement = self.change(&graph, &roots, against, sources)?;
+        Ok(statement.into_iter().collect())
+    }
+
+    /// Returns the statement that applies changes of the stored tables, in the order of [`Layout::tables`].
+    /// Returns `None` if no table changes.
+    fn change(
+        &self,
+        graph: &Graph,
+        roots: &[NodeId],
+        against: Against,
+        sources: &dyn Sources,
+    ) -> Result<Option<Statement>> {
         let live: Vec<(&Stored, NodeId)> =
-            self.layout.tables().zip(roots).filter(|(_, r)| !graph.props(*r).empty).collect();
+            self.layout.tables().zip(roots.iter().copied()).filter(|(_, r)| !graph.props(*r).empty).collect();
         if live.is_empty() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
         let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
         let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
-        let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
-        let against = if how == Refresh::Difference { Against::Stored } else { Against::Plan };
-        Ok(vec![change_statement(changed, &tables, against)])
+        let changed = render_changes(graph, &nodes, &in_pairs, sources, &self.options.profile)?;
+        Ok(Some(change_statement(changed, &tables, against)))
     }
 
     /// Returns the statement that recomputes the part of the result that depends on rows of a table whose
@@ -89,15 +102,13 @@ impl StreamTable {
     /// # Errors
     /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn part(&self, captured: &Captured, sources: &dyn Sources) -> Result<Option<Statement>> {
-        let tables: Vec<&Stored> = self.layout.tables().collect();
-        let nodes: Vec<NodeId> = tables.iter().map(|t| t.node).collect();
+        let nodes: Vec<NodeId> = self.layout.tables().map(|t| t.node).collect();
         let mut graph = self.graph.clone();
         let mut differ = self.differ(&mut graph, &self.changing());
         let Some(roots) = delta::part(&mut differ, &nodes, captured)? else { return Ok(None) };
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
         consolidate(&mut graph, &mut roots)?;
-        let changed = render_changes(&graph, &roots, &|_, _| false, sources, &self.options.profile)?;
-        Ok(Some(change_statement(changed, &tables, Against::Stored)))
+        self.change(&graph, &roots, Against::Stored, sources)
     }
 
     /// Returns the statement that makes the result equal to the table `from`, which has the columns of the

@@ -55,7 +55,7 @@ pub struct Removal {
 /// table. A reader that another session refreshes at the moment is skipped, and planned again later.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $3),
-    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END, $3), parts = pgtrickle.parts($1, false, $3)
+    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END, $3), parts = (SELECT pgtrickle.parts($1, false, $3))
 WHERE d.source_relid = $1 AND d.pgt_id IN (
     SELECT r.pgt_id FROM pgtrickle.pgt_dependencies r JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)

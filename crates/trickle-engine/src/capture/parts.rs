@@ -9,6 +9,7 @@ use crate::db::Transaction;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use trickle_core::catalog::TableDef;
+use trickle_core::cdc::UNKNOWN_CHILDREN;
 use trickle_core::vocabulary::Capture;
 
 /// Notes for the readers of table `$1` which partitions stayed: those in `$2` that the reader knew. Returns
@@ -77,7 +78,7 @@ async fn outdated(
     if fresh(&**t, &c).await? {
         return Ok(None);
     }
-    let row = t.query_one("SELECT pgtrickle.captured_parts($1)", &[&table.id.0]).await;
+    let row = t.query_one("SELECT pgtrickle.captured_parts($1, $2)", &[&table.id.0, &UNKNOWN_CHILDREN]).await;
     let captured: Option<Vec<u32>> = row.map_err(|e| Error::server(doing, e))?.get(0);
     Ok(captured.map(|captured| (c, captured)))
 }

@@ -673,8 +673,9 @@ $$;
 COMMENT ON FUNCTION pgtrickle.part_conditions(oid) IS 'The partitions of a table as pgtrickle.parts returns them, each with the condition of its rows.';
 
 -- The partitions of a table all of whose changes are in its change buffer: those for which the triggers were made, and which have stayed
--- since. NULL where the triggers may have missed other changes. The caller has locked the table and its partitions against writers.
-CREATE FUNCTION pgtrickle.captured_parts(source oid) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT
+-- since. NULL where the triggers may have missed other changes; marks for the reason `others` tell of rows of other partitions alone. The
+-- caller has locked the table and its partitions against writers.
+CREATE FUNCTION pgtrickle.captured_parts(source oid, others text) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now text[] := pgtrickle.parts(source, true);
@@ -685,14 +686,14 @@ BEGIN
         AND to_regclass(format('pgtrickle_changes.changes_%s_%s', source, b.segments->-1->>'number')) IS NOT NULL
         AND NOT (b.trigger_mode <> 'ROW' AND pgtrickle.is_subscribed(source))
         AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = source AND m.pgt_id IS NULL
-            AND m.reason <> 'it has partitions or children that its triggers were not made for')
+            AND m.reason <> others)
     THEN
         RETURN ARRAY(SELECT split_part(u.part, ' ', 1)::oid FROM unnest(b.parts[2:]) u(part) WHERE u.part = ANY (now) ORDER BY 1);
     END IF;
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.captured_parts(oid) IS 'The partitions of a table all of whose changes are in its change buffer; NULL where other changes may be missing.';
+COMMENT ON FUNCTION pgtrickle.captured_parts(oid, text) IS 'The partitions of a table all of whose changes are in its change buffer; NULL where other changes may be missing.';
 
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE

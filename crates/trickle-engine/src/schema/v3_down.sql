@@ -67,7 +67,7 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children, DROP COLUMN parts;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns, DROP COLUMN keeps_plan, DROP COLUMN parts, DROP COLUMN stayed;
-DROP FUNCTION pgtrickle.part_conditions(oid), pgtrickle.captured_parts(oid), pgtrickle.parts(oid, bool, oid[]);
+DROP FUNCTION pgtrickle.part_conditions(oid), pgtrickle.captured_parts(oid, text), pgtrickle.parts(oid, bool, oid[]);
 DROP FUNCTION pgtrickle.column_names(oid);
 DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], text), pgtrickle.relied_now(oid, text[], text[], oid[]), pgtrickle.relied(oid, int2[], oid[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
