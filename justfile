@@ -62,6 +62,7 @@ nightly:
     export TRICKLE_NIGHTLY=1
     TRICKLE_LAWS=1000000 TRICKLE_ROUND_TRIPS=100000 TRICKLE_SIMULATE=50000 \
         cargo test -q -p trickle-core --all-features --test laws --test round_trip --test simulation
+    just additions
     ./x pgrx
     TRICKLE_PG_RANDOM=20000 TRICKLE_PG_BUFFERED=500 TRICKLE_PG_IMMEDIATE=2000 \
         cargo test -q -p trickle-client --all-features --test pg -- random::
@@ -121,6 +122,10 @@ cost-trace *TRACE:
 mutants *ARGS:
     cargo test -p trickle-core --all-features --test laws every_mutant -- --nocapture
     cargo mutants -p trickle-core --all-features --baseline skip --timeout 300 "$@"
+
+# An operator, an aggregate and a function, each added to a copy of the core as one file and one line: about three minutes
+additions:
+    cargo test -p trickle-core --all-features --test additions -- --ignored
 
 # N random runs of the scheduler, the cost model and the frontier under a simulated clock; TRICKLE_SEED=n runs one alone
 simulate N="10000":

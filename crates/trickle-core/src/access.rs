@@ -7,9 +7,8 @@
 //! module reads only properties of the plan; its caller knows which indexes exist.
 
 use crate::error::Result;
-use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Rel, Version};
+use crate::rel::{By, Rel, Version};
 use crate::table::{TableDef, TableId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -104,36 +103,6 @@ pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
     walk(graph, roots).costs
 }
 
-/// The columns by which rows of a node are looked up; if both sets are empty, all rows are read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct By {
-    /// The columns for which the reading operator has values.
-    pub(crate) equal: BTreeSet<usize>,
-    /// The columns for which the reading operator has a range of values.
-    pub(crate) range: BTreeSet<usize>,
-}
-
-impl By {
-    /// Makes the look-up by the values of these columns.
-    pub(crate) fn values(columns: impl IntoIterator<Item = usize>) -> By {
-        By { equal: columns.into_iter().collect(), range: BTreeSet::new() }
-    }
-    /// Whether all rows of the node are read.
-    pub(crate) fn is_all(&self) -> bool {
-        self.equal.is_empty() && self.range.is_empty()
-    }
-    /// Maps the columns by `image`, and leaves out columns for which it has no result.
-    fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
-        let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
-        By { equal: of(&self.equal), range: of(&self.range) }
-    }
-    /// Adds columns for which the reading operator has a range of values.
-    fn within(mut self, range: impl IntoIterator<Item = usize>) -> By {
-        self.range.extend(range);
-        self
-    }
-}
-
 #[derive(Default)]
 struct Walk {
     costs: BTreeMap<NodeId, Cost>,
@@ -167,126 +136,8 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
 
 /// Returns how a node looks up the rows of its inputs if its own rows are looked up by the columns `by`.
 pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
-    match graph.rel(id) {
-        Rel::Map(m) => vec![(m.input(), by.through(|c| m.exprs().get(c)?.as_column()))],
-        Rel::Filter(f) if f.predicate().crosses() => {
-            vec![(f.input(), by.clone().within(ranged(f.predicate())))]
-        }
-        Rel::Expand(e) => {
-            let width = graph.schema(e.input()).len();
-            vec![(e.input(), by.through(|c| (c < width).then_some(c)))]
-        }
-        Rel::Top(t) => vec![(t.input(), by.through(|c| t.partition().contains(&c).then_some(c)))],
-        Rel::Window(w) => vec![(w.input(), by.through(|c| w.partition().contains(&c).then_some(c)))],
-        Rel::Reduce(r) => vec![(r.input(), by.through(|c| r.keys().get(c).copied()))],
-        Rel::Accumulate(a) => vec![(a.input(), by.through(|c| a.keys().get(c).copied()))],
-        Rel::Keys(k) => vec![(k.input(), by.through(|c| k.cols().get(c).copied()))],
-        Rel::Revise(r) => vec![(r.input(), by.through(|c| r.kept(c)))],
-        Rel::Single(s) => vec![(s.input(), by.through(|c| (c < s.keys()).then_some(c)))],
-        Rel::Join(j) => join(graph, j.left(), j.right(), j.on(), by, true),
-        Rel::SemiJoin(s) => join(graph, s.left(), s.right(), s.on(), by, !s.is_anti()),
-        Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
-        Rel::OuterJoin(_) => graph.inputs(id).iter().map(|n| (*n, By::default())).collect(),
-        Rel::Widen(w) => vec![(w.ranges(), By::default()), (w.rows(), near(w.partition(), w.value()))],
-        // A recursion joins the rows of each round with its side. It looks up the derived rows among the rows
-        // that it already has.
-        Rel::Recursion(r) => {
-            let width = graph.schema(r.base()).len();
-            let (_, of_side) = equalities(&r.step().on, width);
-            let side = if graph.props(r.base()).bounded { of_side } else { By::default() };
-            let known = r.known().into_iter().flat_map(|(known, forgotten)| [known, forgotten]);
-            let known = known.map(|n| (n, By::values(0..width)));
-            [(r.base(), By::default()), (r.side(), side)].into_iter().chain(known).collect()
-        }
-        // The operator passes rows on unchanged, column by column, or reads no rows.
-        Rel::Table(_)
-        | Rel::Values(_)
-        | Rel::State(_)
-        | Rel::Filter(_)
-        | Rel::Union(_)
-        | Rel::Negate(_)
-        | Rel::Consolidate(_)
-        | Rel::Distinct(_)
-        | Rel::Positive(_)
-        | Rel::SetOp(_) => graph.inputs(id).iter().map(|i| (*i, by.clone())).collect(),
-    }
-}
-
-/// Returns the look-up that finds the rows of a partition whose value is near that of another row.
-pub(crate) fn near(partition: &[usize], value: usize) -> By {
-    let equal = partition.iter().copied().filter(|c| *c != value);
-    By::values(equal).within([value])
-}
-
-/// Returns the columns that a condition bounds by values that depend only on the clock. An index then finds
-/// the rows between the bounds.
-fn ranged(predicate: &Expr) -> Vec<usize> {
-    let column = |term: &Expr| match term.kind() {
-        ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
-            [a, b] if b.reads_clock() && b.columns().is_empty() => a.as_column(),
-            [a, b] if a.reads_clock() && a.columns().is_empty() => b.as_column(),
-            _ => None,
-        },
-        _ => None,
-    };
-    predicate.terms().iter().filter_map(column).collect()
-}
-
-/// Returns how a join reads its inputs. The input that is small, or whose rows are looked up themselves, is
-/// read first. The rows of the other input are then looked up by the equalities of the condition. `either`
-/// says whether the right input may be read first.
-fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: bool) -> Vec<(NodeId, By)> {
-    let width = graph.schema(left).len();
-    let (of_left, of_right) = equalities(on, width);
-    let (on_left, on_right) =
-        (by.through(|c| (c < width).then_some(c)), by.through(|c| c.checked_sub(width)));
-    let bounded = |n| graph.props(n).bounded;
-    let right_is_small = either && bounded(right);
-    if bounded(left) || (!right_is_small && !on_left.is_all()) {
-        vec![(left, on_left), (right, of_right)]
-    } else if right_is_small || (either && !on_right.is_all()) {
-        vec![(right, on_right), (left, of_left)]
-    } else {
-        vec![(left, on_left), (right, on_right)]
-    }
-}
-
-/// Returns, for each input of a join, the look-up of its rows for a row of the other input. The columns of
-/// each input count from 0. The equality columns are those that the condition equates with a value of the
-/// other input. The range columns are those that the condition bounds at both ends.
-pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
-    let (mut of_left, mut of_right) = (By::default(), By::default());
-    let (mut above, mut below) = (BTreeSet::new(), BTreeSet::new());
-    for term in on.conjuncts() {
-        let (op, a, b) = match term.kind() {
-            ExprKind::Call(sig, args) if sig.is_comparison() => (&*sig.name, &args[0], &args[1]),
-            ExprKind::Distinct { left, right, negated: true } => ("=", left, right),
-            _ => continue,
-        };
-        for (column, value, left) in [(a, b, true), (b, a, false)] {
-            let read = value.columns();
-            let all = |side: &dyn Fn(&usize) -> bool| !read.is_empty() && read.iter().all(side);
-            let Some(c) = column.as_column() else { continue };
-            if !(c < width && all(&|v| *v >= width) || c >= width && all(&|v| *v < width)) {
-                continue;
-            }
-            match (op, left) {
-                ("=", _) if c < width => _ = of_left.equal.insert(c),
-                ("=", _) => _ = of_right.equal.insert(c - width),
-                (">" | ">=", true) | ("<" | "<=", false) => _ = above.insert(c),
-                ("<" | "<=", true) | (">" | ">=", false) => _ = below.insert(c),
-                _ => {}
-            }
-        }
-    }
-    for c in above.intersection(&below) {
-        if *c < width {
-            of_left.range.insert(*c)
-        } else {
-            of_right.range.insert(c - width)
-        };
-    }
-    (of_left, of_right)
+    let node = graph.node(id);
+    node.inputs().iter().copied().zip(node.op().looks_up(graph, by)).collect()
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! touches. For tables of users, missing indexes are reported ([`access`](crate::access)). State tables are
 //! created with the indexes that this module finds.
 
-use crate::access::{By, asked, equalities};
+use crate::access::asked;
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Rel, join_keys, shown_partition};
+use crate::rel::{By, Rel, equalities, join_keys, shown_partition};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns, for each stored node under `root`, the columns by which the operators over the node look up its

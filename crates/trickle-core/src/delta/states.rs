@@ -219,18 +219,5 @@ fn above_zero(count: Expr) -> Expr {
 fn pays(graph: &Graph, id: NodeId) -> bool {
     let nullary = graph.props(id).sources.is_empty();
     let storable = graph.schema(id).columns().iter().all(|c| c.ty.is_storable());
-    !nullary
-        && storable
-        && matches!(
-            graph.rel(id),
-            Rel::Accumulate(_)
-                | Rel::Reduce(_)
-                | Rel::Distinct(_)
-                | Rel::Single(_)
-                | Rel::SetOp(_)
-                | Rel::Positive(_)
-                | Rel::Window(_)
-                | Rel::Top(_)
-                | Rel::Recursion(_)
-        )
+    !nullary && storable && graph.rel(id).as_operator().pays_to_store()
 }

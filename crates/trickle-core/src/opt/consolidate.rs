@@ -12,7 +12,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     for id in order.iter().rev() {
         let inherits = needed.get(*id).is_some();
         for (i, input) in graph.inputs(*id).iter().enumerate() {
-            if needs(graph, *id, i, inherits) {
+            if graph.rel(*id).as_operator().needs_merged(graph, i, inherits) {
                 needed.insert(*input, ());
             }
         }
@@ -30,38 +30,4 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         new.insert(id, made);
     }
     Ok(roots.iter().map(|r| new.get(*r).unwrap_or(*r)).collect())
-}
-
-/// Whether the rows of the `i`-th input of `id` must be merged. One reason is that the operator of `id` needs
-/// merged rows. The other reason is that readers of `id` need merged or positive rows (`inherits`), and `id`
-/// has such rows only if this input has them.
-fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
-    match graph.rel(id) {
-        Rel::Reduce(_)
-        | Rel::Distinct(_)
-        | Rel::Single(_)
-        | Rel::SetOp(_)
-        | Rel::Window(_)
-        | Rel::Top(_)
-        | Rel::Recursion(_) => true,
-        Rel::SemiJoin(_) => i == 1 || inherits,
-        Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
-        rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),
-        // Where a group has several equal keys, the output key must be that of a present row. Rows that
-        // cancel must therefore be merged first.
-        rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
-        // These operators merge the rows of their input themselves.
-        Rel::Consolidate(_) | Rel::Positive(_) => false,
-        // The result may contain keys of rows that cancel. A change is therefore not merged just to compute
-        // its keys.
-        Rel::Keys(_) => false,
-        Rel::Table(_)
-        | Rel::Values(_)
-        | Rel::State(_)
-        | Rel::Union(_)
-        | Rel::Negate(_)
-        | Rel::Revise(_)
-        | Rel::Join(_)
-        | Rel::Widen(_) => inherits,
-    }
 }

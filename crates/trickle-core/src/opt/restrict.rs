@@ -1,17 +1,9 @@
 //! Moves restrictions to touched keys towards the leaves.
-//!
-//! The identity `op(R) ⋉ K = op(R ⋉ K)` holds in three cases. For a linear operator, the columns of K are
-//! columns that the operator passes on. For a join they are columns of one input, and for a per-key operator
-//! they are columns of its key.
 
 use crate::error::Result;
-use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::hash::FastMap;
-use crate::rel::{
-    Distinct, Filter, Join, JoinKeys, Keys, Map, Negate, OuterJoin, Rel, Relational, SemiJoin, Union,
-    join_keys,
-};
+use crate::rel::{Distinct, JoinKeys, Keys, Map, Rel, Restriction, join_keys};
 
 /// Moves the restriction of `L ⋉ K` down if the change bounds the size of K, but not the size of L.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
@@ -24,151 +16,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     if !keys.residual.is_empty() || keys.left.is_empty() {
         return Ok(None);
     }
-    push(graph, s.left(), &keys, s.right())
-}
-
-/// Returns `node ⋉ K` with the restriction moved down as far as possible. Returns `None` where it cannot be
-/// moved at all.
-fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
-    let node = graph.shared(node);
-    stacker::maybe_grow(64 * 1024, 1024 * 1024, || match node.rel() {
-        Rel::Filter(f) => {
-            let below = pushed(graph, f.input(), keys, by)?;
-            graph.add(Filter::new(below, f.predicate().clone())).map(Some)
-        }
-        Rel::Negate(n) => {
-            let below = pushed(graph, n.input(), keys, by)?;
-            graph.add(Negate::new(below)).map(Some)
-        }
-        Rel::Consolidate(c) => {
-            let below = pushed(graph, c.input(), keys, by)?;
-            graph.add(c.with_inputs(&[below])).map(Some)
-        }
-        Rel::Union(u) => {
-            let mut parts = Vec::new();
-            for s in u.summands() {
-                parts.push(pushed(graph, *s, keys, by)?);
-            }
-            graph.add(Union::new(parts)).map(Some)
-        }
-        Rel::Map(m) => {
-            let Some(keys) = through(keys, |c| m.exprs()[c].as_column()) else { return Ok(None) };
-            let below = pushed(graph, m.input(), &keys, by)?;
-            graph.add(m.with_inputs(&[below])).map(Some)
-        }
-        Rel::Expand(e) => {
-            let width = graph.schema(e.input()).len();
-            let Some(keys) = through(keys, |c| (c < width).then_some(c)) else { return Ok(None) };
-            let below = pushed(graph, e.input(), &keys, by)?;
-            graph.add(e.with_inputs(&[below])).map(Some)
-        }
-        Rel::Join(j) => join(graph, j, keys, by),
-        Rel::SemiJoin(s) => {
-            let left = pushed(graph, s.left(), keys, by)?;
-            graph.add(s.with_inputs(&[left, s.right()])).map(Some)
-        }
-        Rel::OuterJoin(o) if !o.is_full() => {
-            let width = graph.schema(o.left_input()).len();
-            if keys.left.iter().any(|c| *c >= width) {
-                return Ok(None);
-            }
-            let left = pushed(graph, o.left_input(), keys, by)?;
-            graph.add(OuterJoin::left(left, o.right_input(), o.on().clone())).map(Some)
-        }
-        rel @ (Rel::Reduce(_)
-        | Rel::Accumulate(_)
-        | Rel::Distinct(_)
-        | Rel::Positive(_)
-        | Rel::Single(_)
-        | Rel::Window(_)
-        | Rel::Top(_)
-        | Rel::SetOp(_)) => per_key(graph, rel, keys, by),
-        _ => Ok(None),
-    })
-}
-
-/// Returns `node ⋉ K`. The restriction is moved below `node` where possible; otherwise it stays above. The
-/// restriction also stays above if the size of the change bounds the size of `node`. In this case `node` is
-/// computed once for all its readers. Moving the restriction below would copy `node`. At every level of a
-/// nested query, this would add one more plan of this size.
-fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
-    let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
-    match below {
-        Some(made) => Ok(made),
-        None => graph.add(on_top(graph, node, keys, by)),
-    }
-}
-
-fn on_top(graph: &Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> SemiJoin {
-    let (l, r) = (graph.schema(node), graph.schema(by));
-    let on = keys.left.iter().zip(&keys.right).zip(&keys.null_safe).map(|((a, b), safe)| {
-        let (a, b) = (l.expr(*a), r.expr(*b).shifted(l.len()));
-        if *safe { a.same_as(b) } else { a.equals(b) }
-    });
-    SemiJoin::semi(node, by, Expr::and(on))
-}
-
-/// Returns the keys with each left column replaced by its image. Returns `None` where a column has no image.
-fn through(keys: &JoinKeys, image: impl Fn(usize) -> Option<usize>) -> Option<JoinKeys> {
-    let left = keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
-    Some(JoinKeys { left, ..keys.clone() })
-}
-
-/// Returns the pairs whose left column is in `range`. In the result, left columns are counted from the start
-/// of `range`.
-fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
-    let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
-    JoinKeys {
-        left: kept.iter().map(|i| keys.left[*i] - range.start).collect(),
-        right: kept.iter().map(|i| keys.right[*i]).collect(),
-        null_safe: kept.iter().map(|i| keys.null_safe[*i]).collect(),
-        residual: Vec::new(),
-    }
-}
-
-/// Restricts the inputs of a join. If all key columns belong to one input, this input is restricted. If they
-/// belong to both inputs, the left input is restricted by its own key columns. The pairs are then restricted
-/// by all key columns.
-fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
-    let (l, r) = (graph.schema(j.left()).len(), graph.schema(j.right()).len());
-    let (left, right) = (part(keys, 0..l), part(keys, l..l + r));
-    let (mut a, mut b) = (j.left(), j.right());
-    // The right input is not restricted here. The join condition may carry the restriction over from the left
-    // input.
-    let whole = left.left.is_empty() || right.left.is_empty();
-    if !left.left.is_empty() {
-        if graph.props(a).bounded {
-            return Ok(None);
-        }
-        a = pushed(graph, a, &left, by)?;
-    } else if !right.left.is_empty() {
-        if graph.props(b).bounded {
-            return Ok(None);
-        }
-        b = pushed(graph, b, &right, by)?;
-    }
-    let joined = graph.add(Join::new(a, b, j.on().clone()))?;
-    if whole {
-        return Ok(Some(joined));
-    }
-    graph.add(on_top(graph, joined, keys, by)).map(Some)
-}
-
-/// Restricts the inputs of a per-key operator. Requires that the restriction reads only columns of the
-/// operator's key.
-fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
-    let inputs = rel.as_operator().inputs();
-    let nodes: Vec<_> = inputs.iter().map(|i| graph.node(*i)).collect();
-    let crate::rel::Class::PerKey { keys: columns, output } = rel.as_operator().class(&nodes) else {
-        return Ok(None);
-    };
-    let mut below = Vec::new();
-    for (input, columns) in inputs.iter().zip(&columns) {
-        let place = |c: usize| output.iter().position(|o| *o == c).map(|i| columns[i]);
-        let Some(keys) = through(keys, place) else { return Ok(None) };
-        below.push(pushed(graph, *input, &keys, by)?);
-    }
-    graph.add(rel.as_operator().with_inputs(&below)).map(Some)
+    Restriction::new(keys, s.right()).moved_below(graph, s.left())
 }
 
 /// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`. The operator may also be ⋉, ▷ or ⟕, if `big` is
@@ -226,7 +74,7 @@ fn restricted(
         null_safe: null_safe.to_vec(),
         residual: Vec::new(),
     };
-    pushed(graph, node, &keys, by)
+    Restriction::new(keys, by).of(graph, node)
 }
 
 /// Whether `node` contains operators other than leaves, filters, joins and selections of columns. PostgreSQL

@@ -1,8 +1,8 @@
 //! Signed sums of groups: the linear part of aggregation.
 
 use super::{
-    Carried, Class, Formula, Map, Negate, Reduce, Rel, Relational, Union, arity, carried, check_expr,
-    check_keys, image, totals,
+    By, Carried, Class, Formula, Map, Negate, Pruned, Reduce, Rel, Relational, Restriction, Rewrite, Union,
+    arity, carried, check_expr, check_keys, image, pruned, restriction, totals,
 };
 use crate::agg::{Acc, Upkeep};
 use crate::delta::{Differ, Differentiate};
@@ -242,6 +242,38 @@ impl Differentiate for Accumulate {
             }
         };
         cx.difference(new, old).map(Some)
+    }
+}
+
+impl Rewrite for Accumulate {
+    fn needed(&self, _: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        let exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
+        vec![pruned::read(exprs).union(&self.keys.as_slice().into())]
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        let accs = self.accs.iter().map(|a| Acc {
+            value: a.value.as_ref().map(|e| input.expr(e)),
+            filter: a.filter.as_ref().map(|e| input.expr(e)),
+            ty: a.ty.clone(),
+        });
+        let keys = self.keys.iter().map(|k| input.at(*k)).collect();
+        let made = self.over(input.node, keys, accs.collect());
+        Pruned::add(graph, made, ColSet::all(self.keys.len() + self.accs.len()))
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, graph: &Graph, _: usize, _: bool) -> bool {
+        // Where a group has several equal keys, the output key must be that of a present row. Rows that cancel
+        // must therefore be merged first.
+        Rel::from(self.clone()).can_raise() || !self.shows_any(graph)
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.keys.get(c).copied())]
     }
 }
 

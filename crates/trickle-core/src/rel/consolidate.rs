@@ -1,12 +1,15 @@
 //! The identity on Z-sets, which merges physical rows. Rows with the same image become one row, and rows of
 //! weight 0 are dropped.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, pruned,
+    restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
 /// The same Z-set as the input, whose rendered SQL gives each row once, with its whole weight. Weight
@@ -81,6 +84,29 @@ impl Relational for Consolidate {
 }
 
 impl Differentiate for Consolidate {}
+
+impl Rewrite for Consolidate {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        // The reader may compare whole rows.
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::first_input(self, graph, to, Some)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        // The operator merges the rows itself.
+        false
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone()]
+    }
+}
 
 impl Evaluate for Consolidate {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

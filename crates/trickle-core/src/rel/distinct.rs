@@ -1,6 +1,9 @@
 //! δ: the rows of a relation, each of them once.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_keys,
+    check_positive, pruned, restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
@@ -74,6 +77,28 @@ impl Relational for Distinct {
 }
 
 impl Differentiate for Distinct {}
+
+impl Rewrite for Distinct {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        // The weights of whole rows are compared with 0.
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone()]
+    }
+}
 
 impl Evaluate for Distinct {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

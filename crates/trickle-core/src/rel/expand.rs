@@ -1,13 +1,16 @@
 //! Set-returning functions: each input row is joined with the rows that the functions return for this row.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_expr};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_expr,
+    pruned, restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, call, expr};
 use crate::expr::functions::recordset;
 use crate::expr::{Expr, FuncKind, FuncSig};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
@@ -192,6 +195,38 @@ impl Relational for Expand {
 }
 
 impl Differentiate for Expand {}
+
+impl Rewrite for Expand {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        let width = inputs[0].schema().len();
+        let passed = columns.iter().filter(|c| *c < width).collect();
+        vec![pruned::read(self.exprs()).union(&passed)]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        // The number of rows depends on every call, but not on the column that numbers them.
+        let old = graph.schema(self.input).len();
+        let returned = old + self.calls.iter().map(|c| c.types().len()).sum::<usize>();
+        let numbered = self.ordinality && columns.contains(returned);
+        let mut kept = input.kept.clone();
+        (old..returned + usize::from(numbered)).for_each(|c| kept.insert(c));
+        Pruned::add(graph, self.over(input.node, |c| input.at(c)).numbered(numbered), kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        let width = graph.schema(self.input).len();
+        restriction::first_input(self, graph, to, |c| (c < width).then_some(c))
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits || self.calls.iter().any(SetCall::can_raise)
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, graph: &Graph, by: &By) -> Vec<By> {
+        let width = graph.schema(self.input).len();
+        vec![by.through(|c| (c < width).then_some(c))]
+    }
+}
 
 impl Evaluate for Expand {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

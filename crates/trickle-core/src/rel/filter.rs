@@ -3,14 +3,17 @@
 //! The condition may read the clock. Rows then enter and leave the result as time passes, although no row of
 //! the input changes (see the delta).
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_timed};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_timed,
+    lookups, pruned, restriction,
+};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, is_true};
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, Moment};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use crate::table::TableId;
 use std::cmp::Ordering;
@@ -142,6 +145,31 @@ impl Differentiate for Filter {
             parts.push(negate(cx.graph, left)?);
         }
         sum(cx.graph, node, parts).map(Some)
+    }
+}
+
+impl Rewrite for Filter {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        vec![pruned::read([&self.predicate]).union(columns)]
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        Pruned::add(graph, Filter::new(input.node, input.expr(&self.predicate)), input.kept.clone())
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::first_input(self, graph, to, Some)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits || self.predicate.can_raise()
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        match self.predicate.crosses() {
+            true => vec![by.clone().within(lookups::ranged(&self.predicate))],
+            false => vec![by.clone()],
+        }
     }
 }
 

@@ -1,13 +1,16 @@
 //! ⋈: the pairs of rows for which a condition is true.
 
 use super::foreign_key::{self, Side};
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_predicate};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried,
+    check_predicate, lookups, pruned,
+};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 
 /// `L ⋈on R`: the columns of L and then the columns of R. The weight of a pair is the product of its rows'
@@ -161,6 +164,47 @@ impl Differentiate for Join {
             terms.push(negate(cx.graph, both)?);
         }
         sum(cx.graph, node, terms).map(Some)
+    }
+}
+
+impl Rewrite for Join {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        pruned::of_sides(&self.on, columns, inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let width = graph.schema(self.left).len();
+        let (left, right, on, kept) = pruned::paired(&self.on, width, inputs)?;
+        Pruned::add(graph, Join::new(left, right, on), kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        let (l, r) = (graph.schema(self.left).len(), graph.schema(self.right).len());
+        let (mut a, mut b) = (self.left, self.right);
+        // A restriction by columns of both inputs restricts the left input by its own columns, and then the
+        // pairs. The join condition may carry the restriction over to the right input.
+        let (left, right) = (to.part(0..l), to.part(l..l + r));
+        let whole = left.is_none() || right.is_none();
+        if let Some(left) = left {
+            if graph.props(a).bounded {
+                return Ok(None);
+            }
+            a = left.of(graph, a)?;
+        } else if let Some(right) = right {
+            if graph.props(b).bounded {
+                return Ok(None);
+            }
+            b = right.of(graph, b)?;
+        }
+        let joined = graph.add(Join::new(a, b, self.on.clone()))?;
+        if whole { Ok(Some(joined)) } else { to.above(graph, joined).map(Some) }
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, graph: &Graph, by: &By) -> Vec<By> {
+        lookups::join(graph, (self.left, self.right), &self.on, by, true)
     }
 }
 

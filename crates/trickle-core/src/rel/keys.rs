@@ -1,11 +1,13 @@
 //! The values of some columns in a relation.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, check_keys};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, check_keys, pruned,
+};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, group};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
 /// `keys cols (R)`: the values of `cols` in rows whose weight is not 0. Each value occurs once. The weights
@@ -90,6 +92,30 @@ impl Differentiate for Keys {
         Err(Error::plan(
             "Keys in a query: their delta would be one of exactly these keys, which a rendering need not give",
         ))
+    }
+}
+
+impl Rewrite for Keys {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        // The keys are those of whole changed rows.
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        // The result may contain keys of rows that cancel. A change is therefore not merged just to compute
+        // its keys.
+        false
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.cols.get(c).copied())]
     }
 }
 

@@ -3,13 +3,16 @@
 //! The expressions may contain conditions on the clock. Rows of the result then change as time passes,
 //! although no row of the input changes.
 
-use super::{Carried, Class, Filter, Formula, Rel, Relational, arity, check_columns, label};
+use super::{
+    By, Carried, Class, Filter, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, check_columns,
+    label, pruned, restriction,
+};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::{Expr, Moment, Volatility};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use crate::table::TableId;
 use std::sync::Arc;
@@ -193,6 +196,32 @@ impl Differentiate for Map {
             still.push(condition.holds_still());
         }
         sum(cx.graph, node, parts).map(Some)
+    }
+}
+
+impl Rewrite for Map {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        vec![pruned::read(columns.iter().map(|i| &self.exprs[i]))]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        let exprs = columns.iter().map(|i| input.expr(&self.exprs[i])).collect();
+        let schema = self.schema(&[graph.node(self.input)]);
+        let of = |_: &Vec<Arc<str>>| columns.iter().map(|i| schema.columns()[i].label.clone()).collect();
+        let labels = self.labels.as_ref().map(of);
+        Pruned::add(graph, Map { input: input.node, exprs, labels }, columns.clone())
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::first_input(self, graph, to, |c| self.exprs[c].as_column())
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits || self.exprs.iter().any(Expr::can_raise)
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.exprs.get(c)?.as_column())]
     }
 }
 

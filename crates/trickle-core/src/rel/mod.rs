@@ -1,9 +1,10 @@
 //! The operators, one file for each. The macro call `operators!` below is the only list of operators.
 //!
-//! An operator implements four small traits. The trait [`Relational`] describes the operator (inputs,
+//! An operator implements five small traits. The trait [`Relational`] describes the operator (inputs,
 //! contract, schema, properties, class, expansion). The trait [`Evaluate`] computes the relation that the
 //! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta,
-//! where a delta exists that is better than that of the class rule.
+//! where a delta exists that is better than that of the class rule. The trait [`Rewrite`] answers the
+//! optimizer: which columns the operator needs, and how far a restriction to some keys may move down.
 
 mod accumulate;
 mod carried;
@@ -16,14 +17,18 @@ mod foreign_key;
 mod image;
 mod join;
 mod keys;
+mod lookups;
 mod map;
 mod near;
 mod negate;
 mod outer_join;
 mod positive;
+mod pruned;
 mod recursion;
 mod reduce;
+mod restriction;
 mod revise;
+mod rewrite;
 mod semi_join;
 mod set_op;
 mod single;
@@ -36,33 +41,22 @@ mod values;
 mod widen;
 mod window;
 
-pub use accumulate::Accumulate;
 pub use carried::{Carried, carried};
-pub use consolidate::Consolidate;
-pub use distinct::Distinct;
-pub use expand::{Expand, SetCall};
+pub use expand::SetCall;
 pub(crate) use extend::split as split_extrema;
-pub use filter::{Filter, with_servers_clock};
+pub use filter::with_servers_clock;
 pub(crate) use image::{distinct as distinct_by_image, identify, image};
-pub use join::{Join, JoinKeys, join_keys};
-pub use keys::Keys;
-pub use map::Map;
-pub use negate::Negate;
-pub use outer_join::OuterJoin;
-pub use positive::Positive;
-pub use recursion::{Fixpoint, Recursion, Step};
-pub use reduce::Reduce;
-pub use revise::{Revise, Side};
-pub use semi_join::SemiJoin;
-pub use set_op::{SetOp, SetOpKind};
-pub use single::Single;
-pub use state::State;
-pub use table::{Table, Version};
-pub use top::{Slice, Top};
-pub use union::Union;
-pub use values::Values;
-pub use widen::Widen;
-pub use window::Window;
+pub use join::{JoinKeys, join_keys};
+pub use lookups::By;
+pub(crate) use lookups::equalities;
+pub use pruned::Pruned;
+pub use recursion::{Fixpoint, Step};
+pub use restriction::Restriction;
+pub use revise::Side;
+pub use rewrite::Rewrite;
+pub use set_op::SetOpKind;
+pub use table::Version;
+pub use top::Slice;
 pub(crate) use window::shown_partition;
 
 use crate::agg::AggCall;
@@ -185,12 +179,13 @@ pub enum Class {
     Global,
 }
 
-/// The four traits that every operator implements, as one trait.
-pub trait Operator: Relational + Evaluate + Render + Differentiate {}
-impl<T: Relational + Evaluate + Render + Differentiate> Operator for T {}
+/// The five traits that every operator implements, as one trait.
+pub trait Operator: Relational + Rewrite + Evaluate + Render + Differentiate {}
+impl<T: Relational + Rewrite + Evaluate + Render + Differentiate> Operator for T {}
 
 macro_rules! operators {
-    ($($Op:ident),* $(,)?) => {
+    ($($file:ident :: $Op:ident),* $(,)?) => {
+        $(pub use $file::$Op;)*
         /// One of the operators.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Rel {
@@ -212,17 +207,35 @@ macro_rules! operators {
 
 operators! {
     // The leaves
-    Table, Values, State,
+    table::Table,
+    values::Values,
+    state::State,
     // The linear operators
-    Map, Filter, Expand, Union, Negate, Consolidate, Revise,
+    map::Map,
+    filter::Filter,
+    expand::Expand,
+    union::Union,
+    negate::Negate,
+    consolidate::Consolidate,
+    revise::Revise,
     // The bilinear operator
-    Join,
+    join::Join,
     // The operators per key
-    Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
+    distinct::Distinct,
+    keys::Keys,
+    positive::Positive,
+    reduce::Reduce,
+    accumulate::Accumulate,
+    single::Single,
+    window::Window,
+    top::Top,
     // The global operators
-    Recursion, Widen,
+    recursion::Recursion,
+    widen::Widen,
     // The operators that expand to others
-    SemiJoin, OuterJoin, SetOp,
+    semi_join::SemiJoin,
+    outer_join::OuterJoin,
+    set_op::SetOp,
 }
 
 impl Rel {

@@ -1,11 +1,14 @@
 //! −: the negation of a relation, which changes the sign of every weight.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, pruned,
+    restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
 /// The negation `−R`.
@@ -59,6 +62,28 @@ impl Relational for Negate {
 }
 
 impl Differentiate for Negate {}
+
+impl Rewrite for Negate {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        vec![columns.clone()]
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        Pruned::add(graph, Negate::new(input.node), input.kept.clone())
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::first_input(self, graph, to, Some)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone()]
+    }
+}
 
 impl Evaluate for Negate {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

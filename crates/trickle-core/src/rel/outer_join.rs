@@ -1,15 +1,16 @@
 //! ⟕ and ⟗: joins that also give the rows without a partner.
 
 use super::{
-    Carried, Class, Formula, Join, Map, Rel, Relational, SemiJoin, Union, arity, carried, check_positive,
-    check_predicate, join_keys, semi_join::flips,
+    By, Carried, Class, Formula, Join, Map, Pruned, Rel, Relational, Restriction, Rewrite, SemiJoin, Union,
+    arity, carried, check_positive, check_predicate, join_keys, lookups, pruned, restriction,
+    semi_join::flips,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
 use std::collections::BTreeSet;
@@ -222,6 +223,36 @@ impl Differentiate for OuterJoin {
             terms.push(self.padded_left(cx.graph, flipped)?);
         }
         sum(cx.graph, node, terms).map(Some)
+    }
+}
+
+impl Rewrite for OuterJoin {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        pruned::of_sides(&self.on, columns, inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let width = graph.schema(self.left).len();
+        let (left, right, on, kept) = pruned::paired(&self.on, width, inputs)?;
+        Pruned::add(graph, OuterJoin { left, right, on, full: self.full }, kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        let width = graph.schema(self.left).len();
+        if self.full {
+            return Ok(None);
+        }
+        restriction::first_input(self, graph, to, |c| (c < width).then_some(c))
+    }
+    fn needs_merged(&self, _: &Graph, input: usize, inherits: bool) -> bool {
+        input == 1 || self.full || inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, graph: &Graph, by: &By) -> Vec<By> {
+        match self.full {
+            true => vec![By::default(), By::default()],
+            false => lookups::join(graph, (self.left, self.right), &self.on, by, false),
+        }
     }
 }
 

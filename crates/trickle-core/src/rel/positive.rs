@@ -1,11 +1,14 @@
 //! The positive part of a signed relation.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, identify};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_keys,
+    identify, pruned, restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
 /// Every row of the input, with its weight w replaced by `max(w, 0)`. NULL is equal to NULL. Where several
@@ -70,6 +73,29 @@ impl Relational for Positive {
 }
 
 impl Differentiate for Positive {}
+
+impl Rewrite for Positive {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        // The weights of whole rows are compared with 0.
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        // The operator merges the rows itself.
+        false
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone()]
+    }
+}
 
 impl Evaluate for Positive {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

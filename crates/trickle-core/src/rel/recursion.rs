@@ -3,14 +3,14 @@
 mod change;
 
 use super::{
-    Carried, Class, Formula, Rel, Relational, carried, check_expr, check_keys, check_positive,
-    check_predicate,
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, carried, check_expr,
+    check_keys, check_positive, check_predicate, lookups, pruned,
 };
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
 /// The rule by which the rows are chosen that the next round starts from.
@@ -194,6 +194,54 @@ impl Relational for Recursion {
 /// The greatest number of rounds that the evaluator computes. PostgreSQL would continue for ever, or until
 /// its disk is full.
 const ROUNDS: usize = 1 << 15;
+
+impl Rewrite for Recursion {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        let [base, side, ..] = inputs else { return pruned::all(inputs) };
+        // All inputs but the side contain rows of the result, and every column of a row may influence which
+        // rows are derived from the row.
+        let width = base.schema().len();
+        let used = pruned::read(self.exprs());
+        let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
+        // The delta of a recursion must tell the rows of the side apart. The smallest key of the side does so
+        // with the fewest columns.
+        if let Some(key) = side.props().keys.iter().min_by_key(|k| k.len()) {
+            beside.extend(key);
+        }
+        let mut needed = pruned::all(inputs);
+        needed[1] = beside;
+        needed
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let [_, side, ..] = inputs else { return Err(Error::internal("a recursion has two inputs")) };
+        let width = graph.schema(self.base).len();
+        let moved = self.beside(width, side.node, |c| side.at(c));
+        let mut nodes = Vec::new();
+        for (i, input) in inputs.iter().enumerate() {
+            nodes.push(if i == 1 { side.node } else { input.exactly(graph, 0..width)? });
+        }
+        Pruned::add(graph, moved.with_inputs(&nodes), ColSet::all(width))
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, graph: &Graph, _: &By) -> Vec<By> {
+        // A recursion joins the rows of each round with its side. It looks up the derived rows among the rows
+        // that it already has.
+        let width = graph.schema(self.base).len();
+        let (_, of_side) = lookups::equalities(&self.step.on, width);
+        let side = if graph.props(self.base).bounded { of_side } else { By::default() };
+        let known = self.known.map_or(0, |_| 2);
+        let known = std::iter::repeat_with(|| By::values(0..width)).take(known);
+        [By::default(), side].into_iter().chain(known).collect()
+    }
+}
 
 impl Evaluate for Recursion {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

@@ -1,7 +1,8 @@
 //! γ: one output row for each group.
 
 use super::{
-    Carried, Class, Formula, Rel, Relational, arity, carried, check_expr, check_keys, check_positive, extend,
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_expr,
+    check_keys, check_positive, extend, pruned, restriction,
 };
 use crate::agg::AggCall;
 use crate::delta::{Differ, Differentiate};
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled, adds, chooses, depends, groups, lists, made_of_rounded};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
 /// `γ keys; aggs (R)`: for each group that has a row, the key columns and then the aggregates. Without key
@@ -138,6 +139,35 @@ impl Relational for Reduce {
 impl Differentiate for Reduce {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         extend::delta(self, cx, node)
+    }
+}
+
+impl Rewrite for Reduce {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        let shown = |i: usize| columns.contains(self.keys.len() + i) || self.upkeep_reads(i);
+        let aggs = self.aggs.iter().enumerate().filter(|(i, _)| shown(*i));
+        vec![pruned::read(aggs.flat_map(|(_, agg)| agg.exprs())).union(&self.keys.as_slice().into())]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        let n = self.keys.len();
+        let shown = |c: &usize| *c < n || columns.contains(*c) || self.upkeep_reads(*c - n);
+        let kept: ColSet = (0..n + self.aggs.len()).filter(shown).collect();
+        let aggs = kept.iter().skip(n).map(|c| self.aggs[c - n].map_exprs(|e| input.expr(e))).collect();
+        let keys = self.keys.iter().map(|k| input.at(*k)).collect();
+        Pruned::add(graph, Reduce::new(input.node, keys, aggs), kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.keys.get(c).copied())]
     }
 }
 

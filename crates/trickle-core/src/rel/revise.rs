@@ -1,12 +1,15 @@
 //! Changes as pairs: an old row and a new row, both computed from one input row.
 
-use super::{Carried, Class, Filter, Formula, Map, Rel, Relational, arity, check_columns, check_predicate};
+use super::{
+    By, Carried, Class, Filter, Formula, Map, Pruned, Rel, Relational, Restriction, Rewrite, arity,
+    check_columns, check_predicate, pruned,
+};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
 use crate::types::Datum;
 use std::sync::Arc;
@@ -254,6 +257,28 @@ impl Relational for Revise {
 }
 
 impl Differentiate for Revise {}
+
+impl Rewrite for Revise {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        vec![pruned::read(self.reads(&self.shown(columns)))]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let (input, kept) = (pruned::only(inputs)?, self.shown(columns));
+        Pruned::add(graph, self.over(input.node, &kept, |e| input.expr(e)), kept)
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.kept(c))]
+    }
+}
 
 impl Evaluate for Revise {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

@@ -1,8 +1,9 @@
 //! ⋉ and ▷: the rows that have a partner, and the rows that have none.
 
 use super::{
-    Accumulate, Carried, Class, Consolidate, Distinct, Formula, Join, Map, Negate, Rel, Relational, Union,
-    arity, carried, check_positive, check_predicate, join_keys,
+    Accumulate, By, Carried, Class, Consolidate, Distinct, Formula, Join, Map, Negate, Pruned, Rel,
+    Relational, Restriction, Rewrite, Union, arity, carried, check_positive, check_predicate, join_keys,
+    lookups, pruned, restriction,
 };
 use crate::agg::Acc;
 use crate::delta::{Differ, Differentiate, negate, sum};
@@ -10,7 +11,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
 /// `L ⋉on R` (EXISTS): the rows of L that have a partner. A partner is a row of R for which `on` is true.
@@ -286,6 +287,30 @@ fn candidates(
     let told = cx.graph.add(Map::new(pairs, exprs))?;
     let all: Vec<usize> = (0..cols.len() + images.len()).collect();
     cx.keys(told, &all)
+}
+
+impl Rewrite for SemiJoin {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        pruned::of_sides(&self.on, columns, inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let width = graph.schema(self.left).len();
+        let (left, right, on, _) = pruned::paired(&self.on, width, inputs)?;
+        let kept = inputs[0].kept.clone();
+        Pruned::add(graph, SemiJoin { left, right, on, anti: self.anti }, kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::first_input(self, graph, to, Some)
+    }
+    fn needs_merged(&self, _: &Graph, input: usize, inherits: bool) -> bool {
+        input == 1 || inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, graph: &Graph, by: &By) -> Vec<By> {
+        lookups::join(graph, (self.left, self.right), &self.on, by, !self.anti)
+    }
 }
 
 impl Evaluate for SemiJoin {

@@ -1,8 +1,8 @@
 //! INTERSECT and EXCEPT, with and without ALL.
 
 use super::{
-    Carried, Class, Distinct, Formula, Negate, Positive, Rel, Relational, Union, arity, carried, check_keys,
-    check_positive,
+    By, Carried, Class, Distinct, Formula, Negate, Positive, Pruned, Rel, Relational, Restriction, Rewrite,
+    Union, arity, carried, check_keys, check_positive, pruned, restriction,
 };
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
@@ -128,6 +128,28 @@ impl Relational for SetOp {
 }
 
 impl Differentiate for SetOp {}
+
+impl Rewrite for SetOp {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        // The weights of whole rows are compared.
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone(); 2]
+    }
+}
 
 impl Evaluate for SetOp {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

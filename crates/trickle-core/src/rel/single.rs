@@ -1,11 +1,14 @@
 //! The only row of a scalar subquery, and whether the subquery has several rows.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_keys,
+    check_positive, pruned, restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
@@ -93,6 +96,27 @@ impl Relational for Single {
 }
 
 impl Differentiate for Single {}
+
+impl Rewrite for Single {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| (c < self.keys).then_some(c))]
+    }
+}
 
 impl Evaluate for Single {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

@@ -1,11 +1,11 @@
 //! A stored result, which is read instead of being recomputed.
 
-use super::{Carried, Class, Formula, Rel, Relational};
+use super::{By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, pruned};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
@@ -82,6 +82,27 @@ impl Relational for State {
 }
 
 impl Differentiate for State {}
+
+impl Rewrite for State {
+    fn needed(&self, _: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        Vec::new()
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, _: &By) -> Vec<By> {
+        Vec::new()
+    }
+}
 
 impl Evaluate for State {
     fn eval(&self, _: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

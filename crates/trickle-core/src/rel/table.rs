@@ -1,11 +1,11 @@
 //! A source table: its previous rows, its current rows, or its change.
 
-use super::{Carried, Class, Formula, Rel, Relational};
+use super::{By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::table::TableDef;
 use std::sync::Arc;
@@ -142,6 +142,27 @@ impl Relational for Table {
 }
 
 impl Differentiate for Table {}
+
+impl Rewrite for Table {
+    fn needed(&self, _: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        Vec::new()
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, _: &[&Pruned]) -> Result<Pruned> {
+        Pruned::add(graph, self.select(columns.iter()), columns.clone())
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, _: &By) -> Vec<By> {
+        Vec::new()
+    }
+}
 
 impl Evaluate for Table {
     fn eval(&self, _: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

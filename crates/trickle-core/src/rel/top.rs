@@ -1,8 +1,8 @@
 //! LIMIT, OFFSET, DISTINCT ON: the first rows of each partition.
 
 use super::{
-    Carried, Class, Formula, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, carried, check_keys,
-    check_positive, same,
+    By, Carried, Class, Formula, Negate, Positive, Pruned, Rel, Relational, Restriction, Rewrite, SemiJoin,
+    Union, arity, carried, check_keys, check_positive, pruned, restriction, same,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
@@ -173,6 +173,31 @@ fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
     let on = same(graph.schema(left), &all, graph.schema(old), &all);
     graph.add(SemiJoin::semi(left, old, on))
+}
+
+impl Rewrite for Top {
+    fn needed(&self, columns: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        let order = self.order.iter().map(|k| k.column).collect();
+        vec![columns.union(&self.partition.as_slice().into()).union(&order)]
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        let partition = self.partition.iter().map(|c| input.at(*c)).collect();
+        let order = self.order.iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+        Pruned::add(graph, Top::new(input.node, partition, order, self.slice), input.kept.clone())
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.partition.contains(&c).then_some(c))]
+    }
 }
 
 impl Evaluate for Top {

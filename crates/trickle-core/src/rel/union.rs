@@ -1,12 +1,14 @@
 //! +: the sum of relations, which is UNION ALL.
 
-use super::{Carried, Class, Formula, Rel, Relational, carried};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, carried, restriction,
+};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::Datum;
 
@@ -149,6 +151,31 @@ fn key(inputs: &[&Node]) -> Option<ColSet> {
 }
 
 impl Differentiate for Union {}
+
+impl Rewrite for Union {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        vec![columns.clone(); inputs.len()]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let mut parts = Vec::new();
+        for input in inputs {
+            parts.push(input.exactly(graph, columns.iter())?);
+        }
+        Pruned::add(graph, Union::new(parts), columns.clone())
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::all_inputs(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.clone(); self.summands().len()]
+    }
+}
 
 impl Evaluate for Union {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

@@ -1,12 +1,12 @@
 //! Relations of constant rows.
 
-use super::{Carried, Class, Formula, Rel, Relational};
+use super::{By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, pruned};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{Column, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
@@ -95,6 +95,27 @@ impl Relational for Values {
 }
 
 impl Differentiate for Values {}
+
+impl Rewrite for Values {
+    fn needed(&self, _: &ColSet, _: &[&Node]) -> Vec<ColSet> {
+        Vec::new()
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, _: &By) -> Vec<By> {
+        Vec::new()
+    }
+}
 
 impl Evaluate for Values {
     fn eval(&self, _: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

@@ -1,12 +1,15 @@
 //! Widening of ranges of order values to neighbouring values, for window functions whose frames count rows.
 
-use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive, same};
+use super::{
+    By, Carried, Class, Formula, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried, check_keys,
+    check_positive, lookups, pruned, same,
+};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
-use crate::graph::{ColSet, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
 use crate::types::{Datum, Type};
 use crate::values::compare_as;
@@ -138,6 +141,27 @@ impl Relational for Widen {
 impl Differentiate for Widen {
     fn delta(&self, _: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
         Err(Error::plan("Widen in a query: it is a part of deltas"))
+    }
+}
+
+impl Rewrite for Widen {
+    fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        pruned::all(inputs)
+    }
+    fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        pruned::over_whole_inputs(self, graph, inputs)
+    }
+    fn restricted(&self, _: &mut Graph, _: &Restriction) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, inherits: bool) -> bool {
+        inherits
+    }
+    fn pays_to_store(&self) -> bool {
+        false
+    }
+    fn looks_up(&self, _: &Graph, _: &By) -> Vec<By> {
+        vec![By::default(), lookups::near(&self.partition, self.value)]
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::near::Near;
 use super::{
-    Carried, Class, Formula, Map, Rel, Relational, arity, carried, check_expr, check_keys, check_positive,
+    By, Carried, Class, Formula, Map, Pruned, Rel, Relational, Restriction, Rewrite, arity, carried,
+    check_expr, check_keys, check_positive, pruned, restriction,
 };
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
@@ -180,6 +181,46 @@ pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Opti
 pub(crate) fn shown_partition(map: &Map, w: &Window) -> Option<Vec<usize>> {
     let place = |c: &usize| map.exprs().iter().position(|e| e.as_column() == Some(*c));
     w.partition.iter().map(place).collect()
+}
+
+impl Rewrite for Window {
+    fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
+        let width = inputs[0].schema().len();
+        let calls = self.calls.iter().enumerate().filter(|(i, _)| columns.contains(width + i));
+        let mut used = pruned::read(calls.flat_map(|(_, call)| call.exprs()));
+        used.extend(&columns.iter().filter(|c| *c < width).collect());
+        used.extend(&self.partition.as_slice().into());
+        used.extend(&self.order.iter().map(|k| k.column).collect());
+        vec![used]
+    }
+    fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {
+        let input = pruned::only(inputs)?;
+        let old = graph.schema(self.input).len();
+        let mut kept = input.kept.clone();
+        let mut calls = Vec::new();
+        for (i, call) in self.calls.iter().enumerate().filter(|(i, _)| columns.contains(old + i)) {
+            kept.insert(old + i);
+            calls.push(call.map_exprs(|e| input.expr(e)));
+        }
+        if calls.is_empty() {
+            return Ok(Pruned { node: input.node, kept });
+        }
+        let partition = self.partition.iter().map(|c| input.at(*c)).collect();
+        let order = self.order.iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+        Pruned::add(graph, Window::new(input.node, partition, order, calls), kept)
+    }
+    fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
+        restriction::per_key(self, graph, to)
+    }
+    fn needs_merged(&self, _: &Graph, _: usize, _: bool) -> bool {
+        true
+    }
+    fn pays_to_store(&self) -> bool {
+        true
+    }
+    fn looks_up(&self, _: &Graph, by: &By) -> Vec<By> {
+        vec![by.through(|c| self.partition.contains(&c).then_some(c))]
+    }
 }
 
 impl Evaluate for Window {
