@@ -130,7 +130,10 @@ fn every_statement_is_captured() {
                     rows(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'changes\\_%'").await,
                     0
                 );
-                assert_eq!(rows(&s, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'capture\\_%'").await, 0);
+                assert_eq!(
+                    rows(&s, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'capture\\_%'").await,
+                    0
+                );
                 run(&s, "INSERT INTO t VALUES (1); DROP TABLE t, mirror").await;
             }
         }

@@ -86,32 +86,56 @@
 //! answers to the machine. `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the
 //! plans of a query.
 //!
-//! Rust 1.95 or later. The feature `testing` adds the generators and laws with which this crate is tested.
+//! Rust 1.95 or later. The feature `testing` adds the generators and laws with which this crate is tested. It
+//! also makes the modules public that compile a query: `agg`, `delta`, `expr`, `lower`, `opt`, `rel` and
+//! `window`. Their items may change in every release.
 #![cfg_attr(test, expect(clippy::too_many_lines, reason = "some tests go through a long list of queries"))]
 #![warn(clippy::doc_markdown)]
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, unreachable_pub, unused_imports, reason = "tests use more items than embedders do")
+)]
 
 pub mod access;
+#[cfg(feature = "testing")]
 pub mod agg;
+#[cfg(not(feature = "testing"))]
+mod agg;
 pub mod apply;
 pub mod catalog;
 pub mod cdc;
 pub mod cost;
 pub mod dag;
+#[cfg(feature = "testing")]
 pub mod delta;
+#[cfg(not(feature = "testing"))]
+mod delta;
 pub mod error;
 pub mod eval;
+#[cfg(feature = "testing")]
 pub mod expr;
+#[cfg(not(feature = "testing"))]
+mod expr;
 pub mod frontier;
 pub mod graph;
 mod hash;
 mod ident;
 pub mod immediate;
+#[cfg(feature = "testing")]
 pub mod lower;
+#[cfg(not(feature = "testing"))]
+mod lower;
 pub mod near;
+#[cfg(feature = "testing")]
 pub mod opt;
+#[cfg(not(feature = "testing"))]
+mod opt;
 pub mod parse;
 pub mod refresh;
+#[cfg(feature = "testing")]
 pub mod rel;
+#[cfg(not(feature = "testing"))]
+mod rel;
 pub mod schedule;
 mod server_error;
 pub mod sql;
@@ -125,7 +149,10 @@ pub mod types;
 pub mod values;
 pub mod verdict;
 pub mod vocabulary;
+#[cfg(feature = "testing")]
 pub mod window;
+#[cfg(not(feature = "testing"))]
+mod window;
 
 pub use error::{Error, Result, Span};
 pub use server_error::ServerError;

@@ -5,10 +5,11 @@ mod ddl;
 mod extensions;
 mod memory;
 
+pub use crate::expr::functions::implicit_cast;
+pub use crate::expr::{FuncKind, FuncSig, Volatility};
 pub use crate::table::{ColumnDef, ForeignKey, Generated, SYSTEM_COLUMNS, TableDef, TableId, TableKind};
 pub use memory::MemoryCatalog;
 
-use crate::expr::FuncSig;
 use crate::types::Type;
 use std::sync::Arc;
 

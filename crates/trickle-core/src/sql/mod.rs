@@ -47,8 +47,7 @@ use crate::error::Result;
 
 /// The rendering of an operator as SQL.
 pub trait Render {
-    /// Renders the operator. `inputs` are its rendered inputs, in the order of
-    /// [`Relational::inputs`](crate::rel::Relational::inputs).
+    /// Renders the operator. `inputs` are its rendered inputs, in the order in which the operator names them.
     ///
     /// # Errors
     /// Fails if an input is not positive although the operator needs positive weights. Fails too if the

@@ -6,6 +6,7 @@ mod drawn;
 mod refresh;
 
 pub use crate::delta::Captured;
+pub use crate::expr::Expr;
 pub use refresh::Refresh;
 
 use crate::access::{Access, accesses};
@@ -13,7 +14,6 @@ use crate::apply::Layout;
 use crate::catalog::Catalog;
 use crate::delta::{self, Differ, Keep, Kept, Rules};
 use crate::error::{Error, Result};
-use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
@@ -291,6 +291,27 @@ impl StreamTable {
     pub fn accesses(&self) -> Result<Vec<Access>> {
         let delta = |source| Ok((source, self.delta(&BTreeSet::from([source]))?));
         accesses(self.changing().into_iter().map(delta))
+    }
+
+    /// Returns the names, in order, of the window functions without PARTITION BY that a refresh computes over
+    /// all rows.
+    ///
+    /// # Errors
+    /// Fails as [`StreamTable::delta`] does.
+    pub fn whole_windows(&self) -> Result<BTreeSet<Arc<str>>> {
+        let mut names = BTreeSet::new();
+        for source in self.changing() {
+            let (graph, roots) = self.delta(&BTreeSet::from([source]))?;
+            for node in graph.reachable_from(&roots) {
+                if let Rel::Window(w) = graph.rel(node)
+                    && w.partition().is_empty()
+                    && !graph.props(w.input()).bounded
+                {
+                    names.extend(w.calls().iter().map(|c| c.call.sig.name.clone()));
+                }
+            }
+        }
+        Ok(names)
     }
 }
 

@@ -5,7 +5,7 @@ use super::types::Types;
 use crate::db::Connection;
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
+use trickle_core::catalog::{FuncKind, FuncSig, Volatility, implicit_cast};
 use trickle_core::types::Type;
 use trickle_core::vocabulary;
 

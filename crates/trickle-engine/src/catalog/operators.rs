@@ -6,8 +6,7 @@ use super::{Name, Wanted};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use trickle_core::catalog::Collation;
-use trickle_core::expr::{FuncKind, FuncSig, Volatility};
+use trickle_core::catalog::{Collation, FuncKind, FuncSig, Volatility};
 use trickle_core::types::Type;
 
 /// Operators that take arguments of these types, and functions with a pseudo-type among their parameters that

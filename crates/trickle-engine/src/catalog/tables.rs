@@ -75,7 +75,7 @@ impl PlannedWith {
     /// Reads keys and never-NULL columns from the text that `pgtrickle.relied` writes.
     ///
     /// # Errors
-    /// The text is not one that `pgtrickle.relied` writes.
+    /// A column number in the text cannot be read.
     pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<PlannedWith> {
         let number = |text: &str| {
             let fail = |_| Error::input(format!("the catalog has {text:?} for the number of a column"));

@@ -8,7 +8,7 @@
 use super::DEPENDENCIES;
 use crate::db::Transaction;
 use crate::error::{Error, Result};
-use trickle_core::expr::Volatility;
+use trickle_core::catalog::Volatility;
 use trickle_core::{Cause, Reason, ReasonKind};
 
 /// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.

@@ -1,13 +1,11 @@
 //! Advice on keys and indexes that would make the refreshes of an incremental query cheaper.
 
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use trickle_client::Explained;
 use trickle_client::catalog::Reach;
 use trickle_core::access::Access;
 use trickle_core::catalog::{TableDef, TableId, TableKind};
-use trickle_core::rel::Rel;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::{Result, StreamTable};
 pub(crate) use trickle_engine::words::list;
@@ -162,20 +160,7 @@ fn reads_clock() -> Advice {
 
 /// Advises on window functions that each refresh recomputes for all rows.
 fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
-    let mut names: Vec<String> = Vec::new();
-    for source in table.changing() {
-        let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
-        for node in graph.reachable_from(&roots) {
-            if let Rel::Window(w) = graph.rel(node)
-                && w.partition().is_empty()
-                && !graph.props(w.input()).bounded
-            {
-                names.extend(w.calls().iter().map(|c| format!("{}()", c.call.sig.name)));
-            }
-        }
-    }
-    names.sort_unstable();
-    names.dedup();
+    let names: Vec<String> = table.whole_windows()?.iter().map(|name| format!("{name}()")).collect();
     if names.is_empty() {
         return Ok(None);
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use trickle_client::catalog::Reach;
-use trickle_core::catalog::{Catalog, Collation, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
-use trickle_core::expr::FuncSig;
+use trickle_core::catalog::{
+    Catalog, Collation, ColumnDef, FuncSig, MemoryCatalog, TableDef, TableId, TableKind,
+};
 use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, parse_query, statements};
 use trickle_core::types::Type;
 use trickle_core::{Options, Reason, StreamTable, Verdict, compile};
