@@ -84,6 +84,10 @@ lint:
 fmt:
     cargo fmt --all
 
+# Changes of the core's and the engine's public items since BASE that break an embedder
+semver BASE:
+    cargo semver-checks -p trickle-core -p trickle-engine --default-features --baseline-rev "$1"
+
 # Licences, sources and bans of all dependencies
 deny:
     cargo deny --all-features check bans licenses sources

@@ -68,7 +68,7 @@ fn result(rows: trickle_core::Result<ZSet>) -> Result<Result<ZSet, &'static str>
     }
 }
 
-/// The end of a trip from a plan to its text and back.
+/// The result of a trip, which prints a plan as text and reads the text as a plan again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trip {
     /// The plan is printed, and the text is read back as a plan. Printing and reading that plan gives the
@@ -224,8 +224,8 @@ fn random_queries_read_back() {
     println!("{counts:?}");
     let shown: Vec<String> = failures.iter().take(show()).map(|(s, e)| format!("seed {s}: {e}")).collect();
     let count = |t| counts.get(&t).copied().unwrap_or(0);
-    // About one text in a thousand cannot be read yet, and the plans of fewer texts drift. These numbers
-    // differ a little from run to run, since each run has new seeds.
+    // About one trip in a thousand ends as `NotYet`, and fewer end as `Drifts`. These numbers differ a little
+    // from run to run, since each run has new seeds.
     let few = TRIPS.count() / 300;
     assert!(count(Trip::Beyond) <= TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
     assert!(count(Trip::Drifts) <= few, "printing does not settle");

@@ -367,8 +367,8 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     names(dir).into_iter().flat_map(of).collect()
 }
 
-/// Only `parse` knows the parser crate. Only `parse` reads its own marks in the crate's tree: identifiers
-/// that begin with the character 0.
+/// Only `parse` knows the parser crate. `parse` puts marks into the crate's tree: identifiers that begin with
+/// the character 0. No other module reads these marks.
 #[test]
 fn the_parser_crate_is_known_to_parse_alone() {
     let crates = root().join("crates");

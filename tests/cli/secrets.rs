@@ -158,7 +158,8 @@ fn files_and_variables_tell_no_password_either() {
     }
 }
 
-/// Catches a search for the password that finds nothing.
+/// Tests the search of the other tests: the search must find the password in every form. Catches tests that
+/// pass although the program shows the password.
 #[test]
 fn the_look_out_for_a_password_finds_it_however_written() {
     for told in [PASSWORD.to_owned(), encoded(), quoted(), "half of it: Maple".to_owned()] {

@@ -66,6 +66,10 @@ const REASONS: &[(&str, &str)] = &[
         "tells a trigger function that a former partition or child was altered",
     ),
     ("function pgtrickle.has_other_partitions", "tells a trigger function that its table has got partitions"),
+    (
+        "function pgtrickle.has_other_layout",
+        "tells a trigger function that a partition has its columns at other places",
+    ),
     ("function pgtrickle.children", "tells the partitions and children of a source"),
     ("function pgtrickle.lost_key", "tells a trigger function that a key of its table is gone"),
     ("function pgtrickle.column_names", "tells the names of the columns of a source"),

@@ -4,10 +4,12 @@
 
 use crate::program::Role;
 use crate::support::{
-    Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
+    Driver, assert_equal, count, create, each_server, is_todays, name, open_with, run, todays_server,
+    try_refresh,
 };
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Duration;
 use trickle_client::capture::CaptureOptions;
 use trickle_client::{NewStreamTable, RefreshOptions, Result, Session, Settings, Watch};
 use trickle_core::cdc::Mode;
@@ -544,5 +546,151 @@ fn a_detached_partition_may_be_given_to_another_role() {
             t.drop(&name(table), true).await.unwrap();
         }
         run(&s, &format!("DROP SCHEMA kept CASCADE; DROP OWNED BY {archive}")).await;
+    });
+}
+
+/// A detached table keeps its triggers until the next refresh, and no bound holds for its rows any more. The
+/// test catches rows of such a table that are taken for rows of a partition that stayed.
+#[test]
+fn rows_of_a_detached_table_count_for_no_partition() {
+    each_server(async |db| {
+        let s = db.session().await;
+        for mode in Mode::PLAIN {
+            let mut t =
+                open_with(db, Settings { capture: settings(mode).capture, ..Settings::default() }).await;
+            for change in [
+                "ALTER TABLE g DETACH PARTITION g2; UPDATE g2 SET id = 1",
+                "ALTER TABLE g DETACH PARTITION g2; INSERT INTO g2 VALUES (5, 5); INSERT INTO g VALUES (6, 6)",
+                "BEGIN; ALTER TABLE g DETACH PARTITION g2; INSERT INTO g2 VALUES (5, 5); DELETE FROM g2 WHERE id = 11; COMMIT",
+                "ALTER TABLE g DETACH PARTITION g2; INSERT INTO g2 VALUES (7, 7); DROP TABLE g2",
+                "ALTER TABLE g DETACH PARTITION g3; INSERT INTO g3a VALUES (32, 3); INSERT INTO g3 VALUES (33, 3)",
+                "ALTER TABLE g3 DETACH PARTITION g3a; INSERT INTO g3a VALUES (3, 3); UPDATE g SET v = v + 1",
+                "INSERT INTO g2 VALUES (12, 1); ALTER TABLE g DETACH PARTITION g2 CONCURRENTLY; ALTER TABLE g2 DROP CONSTRAINT g2_id_check; INSERT INTO g2 VALUES (8, 8)",
+                "ALTER TABLE g DETACH PARTITION g2; INSERT INTO g2 VALUES (13, 1); ALTER TABLE g ATTACH PARTITION g2 FOR VALUES FROM (10) TO (20)",
+            ] {
+                run(
+                    &s,
+                    "CREATE TABLE g (id int, v int) PARTITION BY RANGE (id); CREATE TABLE g1 PARTITION OF g FOR VALUES FROM (0) TO (10);
+                     CREATE TABLE g2 PARTITION OF g FOR VALUES FROM (10) TO (20);
+                     CREATE TABLE g3 PARTITION OF g FOR VALUES FROM (30) TO (50) PARTITION BY RANGE (id);
+                     CREATE TABLE g3a PARTITION OF g3 FOR VALUES FROM (30) TO (40); INSERT INTO g VALUES (1, 1), (2, 2), (11, 11), (31, 31)",
+                )
+                .await;
+                let readers = [
+                    ("bag", "SELECT id, v FROM g"),
+                    ("groups", "SELECT id, count(*) AS n FROM g GROUP BY id"),
+                ];
+                for (table, query) in readers {
+                    create(&mut t, table, query).await;
+                }
+                for text in change.split("; ") {
+                    run(&s, text).await;
+                }
+                for (table, _) in readers {
+                    try_refresh(&mut t, table).await.unwrap_or_else(|e| panic!("{change}: {e:?}"));
+                    assert_equal(&mut t, table).await;
+                }
+                run(&s, "INSERT INTO g VALUES (4, 4); DELETE FROM g WHERE id = 1").await;
+                for (table, _) in readers {
+                    try_refresh(&mut t, table).await.unwrap();
+                    assert_equal(&mut t, table).await;
+                    t.drop(&name(table), true).await.unwrap();
+                }
+                run(&s, "DROP TABLE g; DROP TABLE IF EXISTS g2, g3, g3a").await;
+            }
+        }
+    });
+}
+
+/// PostgreSQL computes the generated columns of an inserted row in the partition. If the partition has its
+/// columns at other places, a trigger for statements gets NULL for them.
+#[test]
+fn generated_columns_of_partitions_of_any_layout_are_right() {
+    each_server(async |db| {
+        let s = db.session().await;
+        for mode in Mode::PLAIN {
+            let mut t =
+                open_with(db, Settings { capture: settings(mode).capture, ..Settings::default() }).await;
+            for (layout, same) in [
+                ("v int, a int, w int GENERATED ALWAYS AS (v * 2) STORED", false),
+                ("a int, x text, v int, w int GENERATED ALWAYS AS (v * 2) STORED", false),
+                ("a int, v int, w int GENERATED ALWAYS AS (v * 2) STORED, x text", false),
+                ("a int, v int, w int GENERATED ALWAYS AS (v * 2) STORED", true),
+            ] {
+                let dropped = if layout.contains('x') { "ALTER TABLE q1 DROP COLUMN x;" } else { "" };
+                run(
+                    &s,
+                    &format!(
+                        "CREATE TABLE q (a int, v int, w int GENERATED ALWAYS AS (v * 2) STORED) PARTITION BY RANGE (a);
+                         CREATE TABLE q2 PARTITION OF q FOR VALUES FROM (10) TO (20);
+                         CREATE TABLE q1 ({layout}); {dropped} ALTER TABLE q ATTACH PARTITION q1 FOR VALUES FROM (0) TO (10)"
+                    ),
+                )
+                .await;
+                create(&mut t, "seen", "SELECT a, v, w FROM q").await;
+                create(&mut t, "plain", "SELECT a, v FROM q").await;
+                for change in [
+                    "INSERT INTO q VALUES (1, 5), (11, 5)",
+                    "INSERT INTO q1 (a, v) VALUES (2, 6)",
+                    "UPDATE q SET a = a - 10, v = v + 1 WHERE a > 10",
+                    "DELETE FROM q WHERE a = 1",
+                    "COPY q (a, v) FROM PROGRAM 'printf \"3\\\\t7\\\\n\"'",
+                ] {
+                    run(&s, change).await;
+                    for table in ["seen", "plain"] {
+                        let done = try_refresh(&mut t, table).await.unwrap();
+                        assert_equal(&mut t, table).await;
+                        let action = done.last().unwrap().report.action;
+                        if same {
+                            assert_ne!(action, Action::Reinitialize, "{layout}: {change}: {table}");
+                        }
+                    }
+                }
+                for table in ["seen", "plain"] {
+                    t.drop(&name(table), true).await.unwrap();
+                }
+                run(&s, "DROP TABLE q").await;
+            }
+        }
+    });
+}
+
+/// To read the bounds of a partition, the server locks it and then the tables above it; a command that takes
+/// a partition locks these first. The test catches a refresh for which such a command fails by a deadlock.
+#[test]
+fn a_refresh_locks_tables_above_a_partition_first() {
+    each_server(async |db| {
+        if Driver::is_the_servers() {
+            return;
+        }
+        let s = db.session().await;
+        let mut t = open_with(db, Settings::default()).await;
+        run(
+            &s,
+            "CREATE TABLE u (id int, b text) PARTITION BY RANGE (id);
+             CREATE TABLE u1 PARTITION OF u FOR VALUES FROM (0) TO (10) PARTITION BY LIST (b);
+             CREATE TABLE u1a PARTITION OF u1 FOR VALUES IN ('a'); CREATE TABLE u1b PARTITION OF u1 FOR VALUES IN ('b');
+             CREATE TABLE u3 PARTITION OF u FOR VALUES FROM (30) TO (40)",
+        )
+        .await;
+        create(&mut t, "first", "SELECT id, b FROM u").await;
+        create(&mut t, "second", "SELECT id, b FROM u").await;
+        run(&s, "DROP TABLE u3").await;
+        try_refresh(&mut t, "first").await.unwrap();
+        // A session that has read the bounds before needs no lock to read them again.
+        let mut fresh = open_with(db, Settings::default()).await;
+        run(&s, "BEGIN; LOCK TABLE ONLY u1 IN ACCESS EXCLUSIVE MODE").await;
+        let taken = async {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            run(&s, "ALTER TABLE u1 DETACH PARTITION u1a; COMMIT").await;
+        };
+        let (refreshed, ()) = tokio::join!(try_refresh(&mut fresh, "second"), taken);
+        drop((refreshed, fresh));
+        for table in ["first", "second"] {
+            try_refresh(&mut t, table).await.unwrap();
+            assert_equal(&mut t, table).await;
+            t.drop(&name(table), true).await.unwrap();
+        }
+        run(&s, "DROP TABLE u, u1a").await;
     });
 }

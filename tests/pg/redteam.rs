@@ -145,8 +145,9 @@ fn try_all(way: &str) {
     });
 }
 
-/// For any two of driver, actor, file of attempts, mode and operation, the attempts cover each possible pair
-/// of values.
+/// Any two values of different parameters occur together in an attempt. The parameters are driver, actor,
+/// mode, operation and file of attempts. Some pairs are impossible, such as a mode that a driver lacks. A
+/// file must occur only with each driver and each operation.
 #[test]
 fn attempts_cover_each_pair() {
     let mut missing = BTreeSet::new();

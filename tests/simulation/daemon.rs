@@ -9,7 +9,7 @@ use std::time::Duration;
 use trickle_core::catalog::TableId;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::schedule::{
-    Agenda, Due, Known, Options, Outcome, Schedule, Seen, Task, Time, effective_period,
+    Agenda, Due, Options, Outcome, Schedule, Seen, TableFacts, Task, Time, effective_period,
 };
 
 /// A refresher of the simulation.
@@ -79,11 +79,11 @@ impl Daemon {
             self.draw(db);
         }
         let known = db.catalog.iter().map(|(id, e)| {
-            let known = Known {
+            let known = TableFacts {
                 schedule: e.definition.schedule.clone(),
                 suspended: e.state.suspended && !self.is(Mutant::SuspensionIgnored),
                 errors: e.state.errors,
-                ..Known::default()
+                ..TableFacts::default()
             };
             (*id, known)
         });

@@ -10,8 +10,8 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::{Force, Policy, Strategy};
 use trickle_core::frontier::{Command, Frontier, Snapshot};
 use trickle_core::refresh::{
-    Bind, Lock, Member, Plan, Program, ReaderView, Relation, Request, Source, Template, Transaction, Value,
-    Windows, Yield,
+    Bind, Effect, Lock, Member, Plan, Program, ReaderView, Relation, Request, Source, Template, Transaction,
+    Value, Windows,
 };
 
 /// A program with one statement. The text of the statement is the name of its task.
@@ -29,7 +29,7 @@ impl Program for Does {
         let changed: Vec<String> = windows.keys().map(|id| id.0.to_string()).collect();
         let text = format!("{strategy} {} {}", self.id, changed.join(" "));
         let binds = Arc::new([Bind::FrontierSnapshot, Bind::FrontierXid, Bind::FrontierCommand]);
-        Ok(Arc::new([Template { text: text.into(), binds, result: Yield::Counts }]))
+        Ok(Arc::new([Template { text: text.into(), binds, result: Effect::Counts }]))
     }
     fn feed(&self, strategy: Strategy) -> ReaderView {
         if strategy == Strategy::Full && self.told { ReaderView::Replaced } else { ReaderView::Changes }

@@ -12,7 +12,7 @@ mod stored;
 mod versions;
 
 pub use partitions::{Followed, Leaving, Removal};
-pub(crate) use partitions::{adopt, left, let_go, mark, sources_of};
+pub(crate) use partitions::{adopt, capture_leaving, finish_leaving, mark, sources_of};
 pub(crate) use parts::follow_parts;
 pub(crate) use removal::{hold_off, release, remove, switch_off};
 pub(crate) use stored::{fresh, note_segments, read, table_by_oid, with_children};

@@ -108,7 +108,7 @@ impl<C: RefreshDriver> Trickle<C> {
         self.in_one(async |t| {
             let mut followed = Vec::new();
             for source in sources {
-                followed.extend(capture::let_go(t, source, removal, idle).await?);
+                followed.extend(capture::capture_leaving(t, source, removal, idle).await?);
             }
             Ok(followed)
         })
@@ -122,7 +122,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Errors of the server while it leaves the marks.
     pub async fn partitions_left(&mut self, followed: &[Followed], removal: &Removal) -> Result<()> {
         for one in followed {
-            if let Err(e) = self.in_one(async |t| capture::left(t, one, removal).await).await {
+            if let Err(e) = self.in_one(async |t| capture::finish_leaving(t, one, removal).await).await {
                 let why = format!("a partition went, which could not be followed: {}", e.message());
                 capture::mark(self.db(), one.source(), &why).await?;
             }

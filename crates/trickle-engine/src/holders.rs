@@ -20,8 +20,9 @@ WHERE h.relation = ANY ($1) AND h.database = (SELECT oid FROM pg_database WHERE 
     'ExclusiveLock', 'AccessExclusiveLock') ORDER BY 1, 7";
 
 /// The sessions and prepared transactions that block the process `$1`, with the table whose lock it waits
-/// for. `pg_blocking_pids` has 0 for each prepared transaction. The transaction is then found by the object
-/// that the process waits for, which is a table or the transaction itself.
+/// for. `pg_blocking_pids` returns 0 for each prepared transaction. A prepared transaction is therefore found
+/// by a lock that it holds: on the table that the process waits for, or on the number of the prepared
+/// transaction itself, if the process waits for its end.
 pub(crate) const BLOCKERS: &str = "
 SELECT b.pid, coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
     extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::int8,

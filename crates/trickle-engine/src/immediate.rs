@@ -18,7 +18,7 @@ use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
 use trickle_core::immediate::{Immediate, Key, Modified, Needs};
-use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
+use trickle_core::refresh::{Compiled, Effect, Installed, Setting, Template};
 use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::vocabulary::Mode;
@@ -208,9 +208,9 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     );
     let mark = db.mark_of_work().map(str::to_owned);
     let made = mark.into_iter().chain(made).chain([handed, unmarked]);
-    let mut then = vec![Template::plain(allowed, Yield::Nothing)];
-    then.extend(made.map(|text| Template::plain(text, Yield::Defined)));
-    then.push(Template::plain(noted, Yield::Nothing));
+    let mut then = vec![Template::plain(allowed, Effect::Nothing)];
+    then.extend(made.map(|text| Template::plain(text, Effect::Defined)));
+    then.push(Template::plain(noted, Effect::Nothing));
     Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 

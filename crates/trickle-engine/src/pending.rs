@@ -29,10 +29,11 @@ pub struct Looked {
 }
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Returns the stream tables, by `pgt_id`, that a refresh with these options would change. All other
-    /// stream tables of `entries` have everything that was committed before the question, including changes
-    /// that reach them through others of `entries`. The question takes one round trip for all stream tables
-    /// if the buffers are empty, and two round trips otherwise.
+    /// Returns the stream tables, by `pgt_id`, that a refresh with these options would change. Every other
+    /// stream table of `entries` has all changes that were committed before this function asked the server. A
+    /// change of a source is counted also for a stream table that reads the source through other stream
+    /// tables of `entries`. The question takes one round trip for all stream tables if the buffers are empty,
+    /// and two round trips otherwise.
     ///
     /// # Errors
     /// Errors of the server.

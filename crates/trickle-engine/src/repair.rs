@@ -148,8 +148,8 @@ impl<C: RefreshDriver> Trickle<C> {
 pub struct TreeNode {
     /// The name of the stream table.
     pub name: String,
-    /// The level of the stream table, which is 1 if it reads no other stream table. Otherwise the level is 1
-    /// more than the greatest level of the stream tables that it reads.
+    /// The level of the stream table. A stream table that reads no other stream table has level 1. Any other
+    /// stream table has a level 1 higher than the greatest level of its sources.
     pub level: u32,
     /// The relations that the stream table reads.
     pub reads: Vec<String>,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
-use trickle_core::schedule::{self, Agenda, Known, Schedule, Time};
+use trickle_core::schedule::{self, Agenda, Schedule, TableFacts, Time};
 use trickle_core::vocabulary::{Activity, Initiator};
 
 pub use trickle_core::schedule::{Due, Outcome};
@@ -367,8 +367,8 @@ impl Scheduler {
     }
 }
 
-fn known(e: &registry::Entry) -> Known {
-    Known {
+fn known(e: &registry::Entry) -> TableFacts {
+    TableFacts {
         schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()),
         polls: e.polls(),
         suspended: e.status == Activity::Suspended,

@@ -81,8 +81,9 @@ async fn user(db: &Db, way: &str) -> Session {
     s
 }
 
-/// Tests each stop with a new session, and with a session that refreshed before. A session that refreshed
-/// before reads less of the catalog, and takes other locks.
+/// For each stop, runs a refresh in a new session, and a refresh in a session that refreshed before. Other
+/// sessions write while the refresh stops. A session that refreshed before reads less of the catalog, and
+/// takes other locks.
 async fn between_statements(db: &Db, way: &str) {
     let play = Play::of(db).await;
     let known = user(db, way).await;

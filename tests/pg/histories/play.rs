@@ -40,7 +40,7 @@ impl Tally {
 /// A statement that makes waits for locks short, since one thread plays all sessions.
 const SHORT: &str = "SET lock_timeout = '150ms'";
 
-/// A statement that creates the role of the histories, which is no superuser.
+/// A statement that creates the role `h_app`, which some actions use. The role is not a superuser.
 const ROLE: &str = "DO $$ BEGIN IF to_regrole('h_app') IS NULL THEN CREATE ROLE h_app; END IF; END $$";
 
 /// Rolls back the prepared transactions of this database.

@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 /// Number of rows up to which a sequential scan reads only a page or two.
 const SMALL: f64 = 250.0;
 /// Greatest factor by which a delta may read more rows of a relation when all tables have ten times as many
-/// rows. Up to `SOME` rows any factor is allowed. A delta over larger tables reads more rows for two reasons:
-/// a row has more partners, and the server chooses other plans.
+/// rows. In addition, a delta may read `SOME` more rows. A delta over larger tables reads more rows for two
+/// reasons: a row has more partners, and the server chooses other plans.
 const GROWTH: f64 = 3.0;
 const SOME: f64 = 3_000.0;
 

@@ -275,7 +275,7 @@ fn section(text: &str, name: &str) -> Option<ReadOptions> {
     Some(lines.filter_map(pair).collect())
 }
 
-/// Adds those settings of environment variables that are not set yet.
+/// Gives each setting without a value the value of its environment variable, if that variable has a value.
 pub(super) fn add_environment(settings: &mut Settings, environment: Environment<'_>) {
     for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Treatment::Refused) {
         if let Some(value) = environment(variable).filter(|v| !v.is_empty()) {

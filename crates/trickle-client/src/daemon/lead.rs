@@ -21,7 +21,7 @@ pub(super) enum Leadership {
     Another(String),
 }
 
-/// The number of renewals in the term of a lease. Two of the three may fail.
+/// The number of renewals in the term of a lease. The lease is kept if at least one of them succeeds.
 const BEATS: u32 = 3;
 
 /// The longest pause of a waiting refresher before it asks the server again whether the lease is free.

@@ -177,13 +177,13 @@ pub enum OrderOf {
     /// The value may differ with the order, and SQL does not determine which value is returned.
     Open,
     /// The value differs with the order, and ORDER BY determines which value is returned.
-    Minded,
+    Matters,
 }
 
 impl Facts {
     /// The facts about an aggregate that PostgreSQL does not provide.
     pub const UNKNOWN: Facts =
-        Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Minded };
+        Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Matters };
 
     /// Makes the facts of an aggregate that is NULL only where all arguments are NULL, and whose value does
     /// not depend on the order.

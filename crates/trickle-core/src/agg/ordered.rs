@@ -57,7 +57,7 @@ impl Family for Ordered {
             "percentile_cont" | "rank" | "dense_rank" | "percent_rank" | "cume_dist" => ValueOf::Function,
             _ => ValueOf::Unknown,
         };
-        Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
+        Facts { null: NullValue::Unknown, value, order: OrderOf::Matters }
     }
 
     /// Returns `None`, since the signature also depends on the types of the sort keys (see [`signature`]).

@@ -1,7 +1,7 @@
 //! The aggregates that are recomputed for each touched group. User-defined aggregates are included.
 
 use super::NullValue::{self, Unknown, WithoutValues};
-use super::OrderOf::{self, Free, Minded, Open};
+use super::OrderOf::{self, Free, Matters, Open};
 use super::ValueOf::{self, Function, List, Pick, TextList, Texts, Total};
 use super::addition::present;
 use super::{AggCall, Facts, Family, aggregate, opaque};
@@ -14,22 +14,22 @@ pub(super) struct Other;
 /// The aggregates of this family that PostgreSQL provides. A jsonb object with unique keys is the same for
 /// every order of the rows, since jsonb sorts its keys.
 const AGGREGATES: [(&str, NullValue, ValueOf, OrderOf); 19] = [
-    ("array_agg", Unknown, List, Minded),
-    ("string_agg", Unknown, TextList, Minded),
-    ("json_agg", Unknown, TextList, Minded),
-    ("json_agg_strict", Unknown, TextList, Minded),
-    ("jsonb_agg", Unknown, TextList, Minded),
-    ("jsonb_agg_strict", Unknown, TextList, Minded),
-    ("json_object_agg", Unknown, Texts, Minded),
-    ("json_object_agg_strict", Unknown, Texts, Minded),
-    ("json_object_agg_unique", Unknown, Texts, Minded),
-    ("json_object_agg_unique_strict", Unknown, Texts, Minded),
-    ("jsonb_object_agg", Unknown, Texts, Minded),
-    ("jsonb_object_agg_strict", Unknown, Texts, Minded),
+    ("array_agg", Unknown, List, Matters),
+    ("string_agg", Unknown, TextList, Matters),
+    ("json_agg", Unknown, TextList, Matters),
+    ("json_agg_strict", Unknown, TextList, Matters),
+    ("jsonb_agg", Unknown, TextList, Matters),
+    ("jsonb_agg_strict", Unknown, TextList, Matters),
+    ("json_object_agg", Unknown, Texts, Matters),
+    ("json_object_agg_strict", Unknown, Texts, Matters),
+    ("json_object_agg_unique", Unknown, Texts, Matters),
+    ("json_object_agg_unique_strict", Unknown, Texts, Matters),
+    ("jsonb_object_agg", Unknown, Texts, Matters),
+    ("jsonb_object_agg_strict", Unknown, Texts, Matters),
     ("jsonb_object_agg_unique", Unknown, Texts, Free),
     ("jsonb_object_agg_unique_strict", Unknown, Texts, Free),
     ("any_value", Unknown, Pick, Open),
-    ("xmlagg", Unknown, TextList, Minded),
+    ("xmlagg", Unknown, TextList, Matters),
     ("range_agg", Unknown, Function, Free),
     ("range_intersect_agg", Unknown, Function, Free),
     ("sum", WithoutValues, Total, Free),

@@ -57,6 +57,10 @@ pub struct CopyScript {
     /// children.
     #[serde(default)]
     pub parents: Vec<u32>,
+    /// The statement that leaves a mark where the changed table is no longer a partition of the source. Empty
+    /// where the source has no partitions, and in a script of an earlier version.
+    #[serde(default)]
+    pub former: String,
 }
 
 /// The triggers of [`StatementTriggers`], with other functions.
@@ -69,10 +73,11 @@ impl ChangeSource for CopyTriggers {
     }
 
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
-        // An UPDATE of a table with partitions needs a check besides the copying, so its trigger is not run
-        // in C.
+        // An UPDATE of a table with partitions needs a check besides the copying, and so does an INSERT where
+        // it computes columns. Such a trigger is not run in C.
         let copied = match writer.event {
-            TriggerEvent::Insert | TriggerEvent::Delete => true,
+            TriggerEvent::Insert => !fit::gets_unseen_values(buffer, &writer.reads),
+            TriggerEvent::Delete => true,
             TriggerEvent::Update => !(buffer.is_partitioned() && buffer.is_described()),
             TriggerEvent::Truncate => false,
         };
@@ -102,6 +107,7 @@ impl ChangeSource for CopyTriggers {
                 .unwrap_or_default(),
             known: buffer.known().map(|k| k.all.clone()).unwrap_or_default(),
             parents: fit::parents(buffer),
+            former: fit::mark_of_a_former_partition(buffer).map(|s| print(&s).text).unwrap_or_default(),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::overflow_row(buffer, None)),

@@ -333,10 +333,13 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let as_made = Scalar::and(std::iter::once(room).chain(fit));
     let body = writer.body.iter().cloned().map(Instruction::Run).collect();
     let guard = when(as_made, body, otherwise(&writer, buffer, size));
-    let foreign = if writer.for_each_row && buffer.is_partitioned() {
-        Some(of_another_table(buffer))
+    let foreign: Vec<Instruction> = if writer.for_each_row && buffer.is_partitioned() {
+        vec![of_another_table(buffer)]
     } else {
-        of_an_altered_child(buffer, &writer.reads, None)
+        let altered = of_an_altered_child(buffer, &writer.reads, None);
+        let former = of_a_former_partition(buffer, None);
+        let unseen = of_unseen_values(buffer, writer.event, &writer.reads, None);
+        former.into_iter().chain(altered).chain(unseen).collect()
     };
     let noted = beside_known(&writer, buffer).into_iter().chain(moved(&writer, buffer));
     foreign.into_iter().chain(noted).chain([guard]).collect()
@@ -363,25 +366,84 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
 
+/// Leaves only a mark if the trigger fires on a former partition of the source. A detached table keeps the
+/// triggers for statements that were made for it, and may hold rows that no partition of the source may hold.
+/// If `of` names a stream table, only this stream table is recomputed.
+pub(crate) fn of_a_former_partition(source: &Buffer, of: Option<i64>) -> Option<Instruction> {
+    if !source.is_described() || !source.is_partitioned() {
+        return None;
+    }
+    let other = Scalar::Distinct {
+        left: Box::new(variable("tg_relid")),
+        right: Box::new(self::source(source, "oid")),
+        negated: false,
+    };
+    let marked = vec![Instruction::Run(mark(source, of, Scalar::text(FORMER))), Instruction::Return];
+    Some(when(other, vec![when(is_no_partition(source), marked, Vec::new())], Vec::new()))
+}
+
+/// The reason in the mark that [`of_a_former_partition`] leaves.
+const FORMER: &str = "a table that was a partition of it was written after it was detached";
+
+/// Returns the statement that leaves the mark of [`of_a_former_partition`]. A trigger function in C
+/// ([`super::CopyScript`]) runs it. The text is empty for a source without partitions.
+pub(super) fn mark_of_a_former_partition(buffer: &Buffer) -> Option<Statement> {
+    let may = buffer.is_described() && buffer.is_partitioned();
+    may.then(|| mark(buffer, None, Scalar::text(FORMER)))
+}
+
+/// Leaves only a mark if the trigger may get NULL in place of stored generated values. PostgreSQL 15 to 18
+/// pass an inserted row to the trigger of a partitioned table as it was before its partition computed them,
+/// if the partition has its columns at other places. If `of` names a stream table, only this stream table is
+/// recomputed.
+pub(crate) fn of_unseen_values(
+    source: &Buffer,
+    event: TriggerEvent,
+    reads: &[usize],
+    of: Option<i64>,
+) -> Option<Instruction> {
+    if event != TriggerEvent::Insert || !gets_unseen_values(source, reads) {
+        return None;
+    }
+    let other = Scalar::Call(function("has_other_layout"), vec![self::source(source, "oid")]);
+    let partitioned = source.known().into_iter().flat_map(|k| k.partitioned.iter().copied());
+    let parents = std::iter::once(source.table().id.0).chain(partitioned).map(planned_again);
+    let marked = vec![Instruction::Run(mark(source, of, Scalar::text(UNSEEN_VALUES))), Instruction::Return];
+    Some(when(Scalar::and(std::iter::once(other).chain(parents)), marked, Vec::new()))
+}
+
+/// The reason in the mark that [`of_unseen_values`] leaves.
+const UNSEEN_VALUES: &str = "rows were inserted whose generated columns no trigger for statements gets, since a partition has its columns at other places";
+
+/// Whether the trigger for INSERT reads a stored generated column of a partitioned table.
+pub(super) fn gets_unseen_values(source: &Buffer, reads: &[usize]) -> bool {
+    let generated = |c: &usize| source.table().columns.get(*c).is_some_and(|c| c.generated.is_some());
+    source.is_described() && source.is_partitioned() && reads.iter().any(generated)
+}
+
 /// Returns from the function if the trigger fires for a table that is not a partition of the source.
 /// PostgreSQL repeats a row trigger on each new partition with the rights of the role that makes the
 /// partition. All roles must therefore have the right to execute the function, and a role could attach it to
 /// its own table.
 fn of_another_table(buffer: &Buffer) -> Instruction {
-    let a = Ident::fixed("a");
-    let relid = Ident::fixed("relid");
-    let call = |name| Scalar::call(name, vec![variable("tg_relid")]);
-    let root = call("pg_partition_root").cast(named("oid"));
+    let root = Scalar::call("pg_partition_root", vec![variable("tg_relid")]).cast(named("oid"));
+    let other =
+        Scalar::Distinct { left: Box::new(root), right: Box::new(source(buffer, "oid")), negated: false };
+    when(other, vec![when(is_no_partition(buffer), vec![Instruction::Return], Vec::new())], Vec::new())
+}
+
+/// Whether the table on which the trigger fires is not a partition of the source, at any level. The answer is
+/// that of the moment, and takes no lock.
+fn is_no_partition(buffer: &Buffer) -> Scalar {
+    let (a, relid) = (Ident::fixed("a"), Ident::fixed("relid"));
+    let ancestors = Scalar::call("pg_partition_ancestors", vec![variable("tg_relid")]);
     let above = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-        from: vec![FromItem::call_naming(call("pg_partition_ancestors"), a.clone(), vec![relid.clone()])],
+        from: vec![FromItem::call_naming(ancestors, a.clone(), vec![relid.clone()])],
         filter: vec![Scalar::column(&a, &relid).cast(named("oid")).equals(source(buffer, "oid"))],
         ..Select::default()
     };
-    let strange = Scalar::Exists { query: Box::new(Query::select(above)), negated: true };
-    let other =
-        Scalar::Distinct { left: Box::new(root), right: Box::new(source(buffer, "oid")), negated: false };
-    when(other, vec![when(strange, vec![Instruction::Return], Vec::new())], Vec::new())
+    Scalar::Exists { query: Box::new(Query::select(above)), negated: true }
 }
 
 /// The reason in the mark where the table itself fits.

@@ -201,7 +201,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
     /// Makes trigger functions for a table that partitions have left. The buffer must have the partitions
     /// that stay. `detached` are the former partitions that still exist as tables; they lose their triggers.
     /// The rows of the buffer stay.
-    fn let_go(&self, buffer: &Buffer, detached: &[Qualified]) -> Vec<Statement> {
+    fn release(&self, buffer: &Buffer, detached: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {
             // PostgreSQL itself drops the triggers that it repeated on the partition.

@@ -17,7 +17,7 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
     match rel {
         Rel::Union(_) => sum(cx.graph, n, deltas),
-        // The readers of the delta merge its rows if they need merged rows.
+        // The rows of the delta are not merged here. A node that needs merged rows merges them itself.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
             if let Some(pairs) = as_pairs(cx, n, &deltas)? {

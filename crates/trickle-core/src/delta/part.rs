@@ -79,7 +79,7 @@ pub fn part(differ: &mut Differ<'_>, nodes: &[NodeId], captured: &Captured) -> R
 struct Shown<'c> {
     captured: &'c Captured,
     columns: Vec<usize>,
-    /// The places by stored result. A stored result that is missing does not depend on the table.
+    /// For each stored result that depends on the table, the places of `columns` in the stored result.
     places: FastMap<NodeId, Vec<usize>>,
 }
 

@@ -5,7 +5,7 @@ use super::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Sets are compared on these transactions and commands.
+/// The transactions that the explicit sets cover, with the commands below. The sets say nothing about others.
 const XIDS: std::ops::Range<Xid> = 1..16;
 const COMMANDS: std::ops::Range<Command> = 0..7;
 

@@ -152,11 +152,12 @@ impl Immediate<'_> {
         vec![when(Scalar::call("has_schema_privilege", usage), vec![noted], Vec::new()), Instruction::Return]
     }
 
-    /// Runs `body`, unless the trigger fires on an altered table that once was a child or partition of the
-    /// source. For such a table, leaves a mark and returns.
+    /// Runs `body`, unless the trigger fires on a table that once was a partition of the source, or on an
+    /// altered table that once was a child of it. For such a table, leaves a mark and returns.
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
-        let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
-        foreign.into_iter().chain(body).collect()
+        let former = fit::of_a_former_partition(source, Some(self.id));
+        let altered = fit::of_an_altered_child(source, source.columns(), Some(self.id));
+        former.into_iter().chain(altered).chain(body).collect()
     }
 
     /// Leaves a mark and returns if the trigger does not get all changed rows.
@@ -164,7 +165,8 @@ impl Immediate<'_> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
         let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
-        moved.into_iter().chain(self.without_nulls(source, event)).collect()
+        let unseen = fit::of_unseen_values(source, event, source.columns(), Some(self.id));
+        moved.into_iter().chain(unseen).chain(self.without_nulls(source, event)).collect()
     }
 
     /// Leaves a mark and returns if a row has a NULL in a column that is never NULL according to the plan.

@@ -458,7 +458,7 @@ impl Lowerer<'_> {
     /// Gives the order of FROM to an aggregate without ORDER BY, if its value depends on the order of its
     /// rows.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
-        let minds = facts(&call.sig).order == OrderOf::Minded;
+        let minds = facts(&call.sig).order == OrderOf::Matters;
         if call.order_by.is_empty() && !call.distinct && minds {
             call.order_by = self.order_of_from(&format!("{}()", call.sig.name), place);
         }

@@ -37,7 +37,7 @@ impl Form {
     /// Whether the call names a value to return instead of an error. If the input of such a call is NULL,
     /// PostgreSQL 17 and 18 do not return NULL. They return, wrongly, the value that the call returned for an
     /// error in an earlier row.
-    fn minds_errors(&self, name: &str) -> bool {
+    fn replaces_errors(&self, name: &str) -> bool {
         let instead = |w: &str| w.ends_with(" ERROR") && !matches!(w, "NULL ON ERROR" | "ERROR ON ERROR");
         matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS")
             && self.pieces.iter().any(|p| matches!(p, FormPiece::Word(w) if instead(w)))
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
             return Err(self.at(Error::syntax(format!("{name} stands in FROM only")), e));
         };
         let sig = form.signature(name, FuncKind::Scalar, ret.clone());
-        let nothing = form.args.first().filter(|_| form.minds_errors(name)).map(|of| of.clone().is_null());
+        let nothing = form.args.first().filter(|_| form.replaces_errors(name)).map(|of| of.clone().is_null());
         let call = Expr::new(ExprKind::Call(Arc::new(sig), form.args), ret.clone());
         Ok(match nothing {
             Some(nothing) => {

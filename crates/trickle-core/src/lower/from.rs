@@ -402,7 +402,7 @@ impl Lowerer<'_> {
             return Ok(Domain { refs: free, node: Some(node) });
         }
         let mapped = self.add(Map::new(node, positions))?;
-        let node = self.once(Distinct::unseen(&self.graph, mapped))?;
+        let node = self.once(Distinct::by_value(&self.graph, mapped))?;
         Ok(Domain { refs: free, node: Some(node) })
     }
 
@@ -442,8 +442,8 @@ impl Lowerer<'_> {
         Ok(build.factors.iter().find(|f| holds(f)).map(|f| (f.node, f.offset)))
     }
 
-    /// Appends a relation to FROM. If the relation starts with outer columns, conditions equate these columns
-    /// with the same columns of FROM.
+    /// Appends a relation to FROM. The first columns of the relation may be copies of outer columns
+    /// (`refs`). A condition then equates each copy with the column that it copies.
     pub(super) fn append(
         &mut self,
         source: Source,

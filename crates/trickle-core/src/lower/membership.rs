@@ -187,8 +187,8 @@ impl Lowerer<'_> {
         free.iter().try_for_each(|o| self.here(o).map(drop))
     }
 
-    /// Returns the node, the outputs and the conditions of a direct subquery. The expressions are over the
-    /// left columns, followed by the columns of the subquery.
+    /// Returns the node, the outputs and the conditions of a subquery in the direct form. The expressions are
+    /// over the left columns, followed by the columns of the subquery.
     fn correlated(&mut self, width: usize, d: Direct) -> (NodeId, Vec<Expr>, Vec<Expr>) {
         let place = |e: &Expr| {
             e.map_columns(|c| match Slot::of(c) {
@@ -200,8 +200,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether an item of FROM may occur in a direct subquery. Outer columns inside the item prevent the direct
-/// form too, but they are found only when the item is lowered.
+/// Whether a subquery with this item of FROM may have the direct form ([`Direct`]). Outer columns inside the
+/// item prevent the direct form too, but they are found only when the item is lowered.
 fn only_tables(t: &FromItem) -> bool {
     let plain = |t: &TableRef| match &t.kind {
         TableKind::Named { .. } | TableKind::Functions { .. } => true,
@@ -211,7 +211,7 @@ fn only_tables(t: &FromItem) -> bool {
     plain(&t.first) && t.joins.iter().all(|j| plain(&j.table))
 }
 
-/// A subquery in which outer columns are placeholders [`Slot::Outer`], and not columns of a domain.
+/// A subquery in the direct form: outer columns are placeholders [`Slot::Outer`], not columns of a domain.
 struct Direct {
     node: NodeId,
     outs: Vec<Expr>,

@@ -114,7 +114,7 @@ impl Open {
 }
 
 impl Lowerer<'_> {
-    /// Makes the last projection of an open relation. Untyped literals become text.
+    /// Makes the last projection of an [`Open`] relation. Untyped literals become text.
     pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
         let types: Vec<Type> = open.exprs.iter().map(settled).collect();
         self.close_as(open, &types)
@@ -131,7 +131,7 @@ impl Lowerer<'_> {
         Ok(Relation { order, ..relation })
     }
 
-    /// Makes the last projection of an open relation, with these column types.
+    /// Makes the last projection of an [`Open`] relation, and converts its columns to these types.
     pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
         let Open { node, mut domain, exprs, names, distinct, order, hidden: _ } = open;
         let (k, shown) = (domain.len(), exprs.len());

@@ -262,7 +262,7 @@ impl Lowerer<'_> {
                 let schema = self.graph.schema(relation.node).clone();
                 let exprs = (0..k).map(|i| schema.expr(i)).chain([truth()]).collect();
                 let flagged = self.add(Map::new(relation.node, exprs))?;
-                let flag = self.once(Distinct::unseen(&self.graph, flagged))?;
+                let flag = self.once(Distinct::by_value(&self.graph, flagged))?;
                 let flag = if k == 0 { self.add(Single::new(flag, 0))? } else { flag };
                 let node = self.beside(node, flag, &values)?;
                 Ok((node, Expr::column(width + k, Type::Bool).is_not_null()))
@@ -343,7 +343,7 @@ impl Lowerer<'_> {
             domain = Domain { refs: p.free.clone(), node: Some(self.domain(mapped, p.query)?) };
         } else if p.guard.is_some() {
             let rows = self.add(Map::new(node, vec![Expr::bool(true)]))?;
-            let one = self.once(Distinct::unseen(&self.graph, rows))?;
+            let one = self.once(Distinct::by_value(&self.graph, rows))?;
             domain.node = Some(self.add(Map::new(one, Vec::new()))?);
         }
         self.query(p.query, &domain)
@@ -353,7 +353,7 @@ impl Lowerer<'_> {
     pub(super) fn domain(&mut self, mapped: NodeId, place: &impl Place) -> Result<NodeId> {
         match self.graph.schema(mapped).without_equality().map(|c| c.ty.clone()) {
             Some(ty) => Err(self.stop(place, format!("a subquery that uses an outer column of type {ty}"))),
-            None => self.once(Distinct::unseen(&self.graph, mapped)),
+            None => self.once(Distinct::by_value(&self.graph, mapped)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The refresh program of a copy: a table kept equal to a relation whose changes cannot be captured.
 
-use super::plan::{Program, ReaderView, Template, Windows, Yield};
+use super::plan::{Effect, Program, ReaderView, Template, Windows};
 use super::program::Compiled;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ impl Copied {
                  RAISE EXCEPTION USING ERRCODE = 'serialization_failure', \
                  MESSAGE = 'a materialized view was refreshed meanwhile'; END IF; END$check$"
             );
-            Template::plain(text, Yield::Nothing)
+            Template::plain(text, Effect::Nothing)
         });
         Copied { program, check }
     }

@@ -41,8 +41,8 @@ pub use installed::Installed;
 pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{
-    Bind, KeptBy, Lease, Lock, Member, Plan, Program, Reader, ReaderView, Relation, Request, Setting, Source,
-    Template, Transaction, Windows, Yield,
+    Bind, Effect, KeptBy, Lease, Lock, Member, Plan, Program, Reader, ReaderView, Relation, Request, Setting,
+    Source, Template, Transaction, Windows,
 };
 pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::{KeyColumn, Recompute};

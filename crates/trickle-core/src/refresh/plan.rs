@@ -60,7 +60,7 @@ pub enum Bind {
 
 /// The way in which the answer to a program statement gives counts of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Yield {
+pub enum Effect {
     /// The answer gives no counts.
     Nothing,
     /// The answer gives no counts. The statement makes, changes or drops objects of trickle, as the catalog's
@@ -84,12 +84,12 @@ pub struct Template {
     /// Its parameters in order.
     pub binds: Arc<[Bind]>,
     /// The meaning of the result.
-    pub result: Yield,
+    pub result: Effect,
 }
 
 impl Template {
     /// Makes a statement without parameters, which reads no changes.
-    pub fn plain(text: impl Into<Arc<str>>, result: Yield) -> Template {
+    pub fn plain(text: impl Into<Arc<str>>, result: Effect) -> Template {
         Template { text: text.into(), binds: Arc::new([]), result }
     }
 

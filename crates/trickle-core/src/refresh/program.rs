@@ -1,6 +1,6 @@
 //! The refresh program of a compiled stream table.
 
-use super::plan::{Bind, Program, ReaderView, Template, Windows, Yield};
+use super::plan::{Bind, Effect, Program, ReaderView, Template, Windows};
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::expr::Moment;
@@ -81,14 +81,14 @@ impl Compiled {
     }
 
     /// Returns how the answer to a statement counts rows of the result. Rows of other tables do not count.
-    fn result(&self, statement: &Statement) -> Yield {
+    fn result(&self, statement: &Statement) -> Effect {
         let own = &self.table.layout().result.name;
         match statement {
-            Statement::Query(_) => Yield::Counts,
-            Statement::Insert(i) if i.table == *own => Yield::Inserted,
-            Statement::Update(u) if u.table == *own => Yield::Updated,
-            Statement::Delete(d) if d.table == *own => Yield::Deleted,
-            _ => Yield::Nothing,
+            Statement::Query(_) => Effect::Counts,
+            Statement::Insert(i) if i.table == *own => Effect::Inserted,
+            Statement::Update(u) if u.table == *own => Effect::Updated,
+            Statement::Delete(d) if d.table == *own => Effect::Deleted,
+            _ => Effect::Nothing,
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let changed = Windows::from([(TableId(1), Some(64)), (TableId(2), Some(8))]);
         let delta = p.statements(Strategy::Delta, &changed).unwrap();
         assert_eq!(delta.len(), 1);
-        assert_eq!(delta[0].result, Yield::Counts);
+        assert_eq!(delta[0].result, Effect::Counts);
         for bind in [Bind::FrontierSnapshot, Bind::FrontierXid, Bind::FrontierCommand] {
             assert_eq!(delta[0].binds.iter().filter(|b| **b == bind).count(), 2, "one per source");
         }
@@ -236,10 +236,10 @@ mod tests {
         let p = program("SELECT k, sum(v) AS s FROM t GROUP BY k");
         let all = Windows::from([(TableId(1), Some(4))]);
         let full = p.statements(Strategy::Full, &all).unwrap();
-        let counted: Vec<Yield> = full.iter().map(|t| t.result).filter(|r| *r != Yield::Nothing).collect();
-        assert_eq!(counted, [Yield::Deleted, Yield::Inserted]);
+        let counted: Vec<Effect> = full.iter().map(|t| t.result).filter(|r| *r != Effect::Nothing).collect();
+        assert_eq!(counted, [Effect::Deleted, Effect::Inserted]);
         let difference = p.statements(Strategy::FullDifference, &all).unwrap();
-        assert_eq!(difference.last().map(|t| t.result), Some(Yield::Counts));
+        assert_eq!(difference.last().map(|t| t.result), Some(Effect::Counts));
         assert!(full.iter().chain(difference.iter()).all(|t| t.binds.is_empty()));
         assert!(!p.strategies().contains(&Strategy::AffectedGroups), "its delta reads less");
         assert_eq!(p.feed(Strategy::Full), ReaderView::Replaced);

@@ -1,6 +1,6 @@
 //! The refresh program of a query that can only be refreshed in full.
 
-use super::plan::{Program, ReaderView, Template, Windows, Yield};
+use super::plan::{Effect, Program, ReaderView, Template, Windows};
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
@@ -38,15 +38,15 @@ impl Recompute {
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
         let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
         let replaced = Arc::new([
-            Template::plain(format!("DELETE FROM {table}"), Yield::Deleted),
+            Template::plain(format!("DELETE FROM {table}"), Effect::Deleted),
             Template::plain(
                 format!("INSERT INTO {table}{list}\nSELECT * FROM (\n{query}\n) AS query"),
-                Yield::Inserted,
+                Effect::Inserted,
             ),
         ]);
         let difference = (!columns.is_empty()).then(|| {
             let text = difference(table, &names, key, query);
-            Arc::from([Template::plain(text, Yield::Counts)])
+            Arc::from([Template::plain(text, Effect::Counts)])
         });
         Recompute { replaced, difference }
     }

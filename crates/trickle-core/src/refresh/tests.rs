@@ -25,7 +25,7 @@ impl Program for Fake {
         };
         let changed: Vec<String> = windows.iter().map(changed).collect();
         let text = format!("{strategy} {} {}", self.name, changed.join(","));
-        let first = Template::plain("prepare", Yield::Nothing);
+        let first = Template::plain("prepare", Effect::Nothing);
         let binds: Arc<[Bind]> = Arc::new([
             Bind::FrontierSnapshot,
             Bind::FrontierXid,
@@ -34,7 +34,7 @@ impl Program for Fake {
             Bind::Clock(Moment::Then),
             Bind::Clock(Moment::Now),
         ]);
-        let result = if strategy == Strategy::Delta { Yield::Counts } else { Yield::Inserted };
+        let result = if strategy == Strategy::Delta { Effect::Counts } else { Effect::Inserted };
         Ok(Arc::new([first, Template { text: text.into(), binds, result }]))
     }
     fn reads_clock(&self) -> bool {

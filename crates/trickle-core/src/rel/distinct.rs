@@ -27,7 +27,7 @@ impl Distinct {
     /// Denotes the rows of `input`, each of them once. The readers of the result compare rows by value alone.
     /// PostgreSQL may then output any of several equal rows. Where equal rows always have the same image, the
     /// operator is the same as [`Distinct::new`].
-    pub fn unseen(graph: &Graph, input: NodeId) -> Distinct {
+    pub fn by_value(graph: &Graph, input: NodeId) -> Distinct {
         Distinct { input, any: !graph.schema(input).is_exact() }
     }
     /// Returns the input.

@@ -120,7 +120,7 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
     let on = Expr::and(same(&o, &keys, &l, &keys).conjuncts().into_iter().chain([reaches]));
     let pairs = graph.add(Join::new(old, lost, on))?;
     let keys = graph.add(Map::columns(pairs, &o, &(0..n).collect::<Vec<_>>()))?;
-    graph.add(Distinct::unseen(graph, keys))
+    graph.add(Distinct::by_value(graph, keys))
 }
 
 /// Returns the union of three relations, merged by key: stored groups, extrema of the values that came, and

@@ -126,7 +126,7 @@ impl Relational for SemiJoin {
         }
         let (matched, on) = if keys.residual.is_empty() {
             let projected = graph.add(Map::columns(self.right, &r, &keys.right))?;
-            let matched = graph.add(Distinct::unseen(graph, projected))?;
+            let matched = graph.add(Distinct::by_value(graph, projected))?;
             let m = graph.schema(matched).clone();
             let on = keys.left.iter().enumerate().map(|(i, c)| {
                 let (a, b) = (l.expr(*c), m.expr(i).shifted(l.len()));
@@ -140,7 +140,7 @@ impl Relational for SemiJoin {
             let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
             let all: Vec<usize> = (0..l.len()).collect();
             let projected = graph.add(Map::columns(pairs, &l, &all))?;
-            let matched = graph.add(Distinct::unseen(graph, projected))?;
+            let matched = graph.add(Distinct::by_value(graph, projected))?;
             (matched, Expr::and(all.iter().map(|c| l.expr(*c).same_as(l.expr(*c).shifted(l.len())))))
         };
         let joined = graph.add(Join::new(self.left, matched, on))?;
@@ -250,7 +250,7 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     let counts = Accumulate::new(was, all.clone(), vec![Acc::count(None)]).with_any_key(cx.graph);
     let was = cx.graph.add(counts)?;
     let was = cx.graph.add(Map::columns(was, &schema, &all))?;
-    let now = cx.graph.add(Distinct::unseen(cx.graph, now))?;
+    let now = cx.graph.add(Distinct::by_value(cx.graph, now))?;
     let node = cx.difference(now, was)?;
     Ok(Some(Flips { node, cols, images }))
 }

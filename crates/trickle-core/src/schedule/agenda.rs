@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The facts about a stream table that the catalog holds.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct TableFacts {
     /// The schedule of the stream table. `None` means a manual schedule.
     pub schedule: Option<Schedule>,
     /// See [`Task::polls`].
@@ -130,7 +130,7 @@ impl Agenda {
 
     /// Replaces the graph and the facts from the catalog. The status of refreshes stays. Returns the stream
     /// tables that were suspended since the last call.
-    pub fn learn(&mut self, dag: Dag, known: BTreeMap<TableId, Known>, now: Time) -> Vec<TableId> {
+    pub fn learn(&mut self, dag: Dag, known: BTreeMap<TableId, TableFacts>, now: Time) -> Vec<TableId> {
         let mut before = std::mem::take(&mut self.tasks);
         let mut suspended = Vec::new();
         for (id, known) in known {
@@ -294,7 +294,7 @@ impl Agenda {
 /// Builds a task from the catalog's facts and the known status of its refreshes. If a cron time passed while
 /// no scheduler ran, the refresh is made later: the first period begins at the last refresh that the catalog
 /// records.
-fn task(known: Known, old: Option<Status>, now: Time) -> Task {
+fn task(known: TableFacts, old: Option<Status>, now: Time) -> Task {
     let is_cron = matches!(known.schedule, Some(Schedule::Cron(_)));
     let noted = known.refreshed.filter(|at| is_cron && *at < now);
     let fresh = Status { since: noted.unwrap_or(now), ..Status::default() };

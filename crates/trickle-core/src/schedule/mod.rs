@@ -4,8 +4,8 @@
 //! - [`Schedule`]: the freshness that a stream table must have: a period, a cron line, or the freshness that
 //!   its readers need. `None` is a manual schedule.
 //! - [`canonical_period`]: the schedule as one number.
-//! - [`next`]: the refreshes that start now, and the time of the next look.
-//! - [`Agenda`]: the facts that a scheduler keeps between two looks, and how they change.
+//! - [`next`]: the refreshes that start now, and the time when the scheduler next looks for changes.
+//! - [`Agenda`]: the facts that a scheduler keeps between two looks for changes, and how they change.
 //! - [`share`]: the owner whose refresh is next, if several owners share the refreshers.
 
 mod agenda;
@@ -15,7 +15,7 @@ mod plan;
 pub mod share;
 mod spec;
 
-pub use agenda::{Agenda, Due, Known, Look, Outcome, Seen};
+pub use agenda::{Agenda, Due, Look, Outcome, Seen, TableFacts};
 pub use decide::next;
 pub use due::{backoff, effective_period};
 pub use plan::{Action, Blocked, Options, Plan, Status, Task};

@@ -1,7 +1,7 @@
 //! Tests of schedules as text, and of the scheduler under a simulated clock over random graphs.
 
 use super::{
-    Action, Agenda, CronLine, Known, Options, Outcome, Schedule, Seen, Status, Task, Time, backoff,
+    Action, Agenda, CronLine, Options, Outcome, Schedule, Seen, Status, TableFacts, Task, Time, backoff,
     canonical_period, canonical_periods, effective_period, next,
 };
 use crate::dag::{Dag, StreamTableNode};
@@ -673,7 +673,7 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         let mut agenda = Agenda::new(Options { jitter: 0.0, ..Options::default() });
         let schedule = Schedule::parse(schedule).ok();
         let refreshed = Some(six.before(secs(86_400)));
-        let known = Known { schedule, refreshed, ..Known::default() };
+        let known = TableFacts { schedule, refreshed, ..TableFacts::default() };
         agenda.learn(dag(&[(10, vec![1])]), BTreeMap::from([(t(10), known)]), start);
         let changed = |agenda: &mut Agenda, now| {
             let (due, _) = agenda.unknown(now);

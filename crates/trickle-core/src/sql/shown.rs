@@ -2,10 +2,10 @@
 //! ([`Expr::image`]).
 //!
 //! Without this choice, PostgreSQL may return any of the equal values. Before rows are grouped, all rows of a
-//! group therefore get the values of one chosen row. PostgreSQL then has no other value to return. A window
-//! function does this for values of every type, and needs the space of a sort. An aggregate over texts would
-//! have to convert texts back to values. An array of each group would need more space. The window is rendered
-//! only where equal values of a type may have different images.
+//! group therefore get the values of one chosen row. PostgreSQL then has no other value to return. The chosen
+//! row is found by a window function, which takes values of every type and needs the space of a sort. An
+//! aggregate over texts would have to convert texts back to values. An array of each group would need more
+//! space. The window is rendered only where equal values of a type may have different images.
 
 use super::ast::{OrderBy, Scalar, Select, SelectItem, SetOperator};
 use super::expr::scalar;

@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub enum Refresh {
     /// Applies the delta.
     Delta,
-    /// Recomputes the rows whose keys changed. This is possible only if [`StreamTable::has_affected_groups`].
+    /// Recomputes the rows whose keys changed. Only a stream table for which
+    /// [`StreamTable::has_affected_groups`] is true can be refreshed so.
     AffectedGroups,
     /// Recomputes the query and writes the difference.
     Difference,

@@ -79,7 +79,7 @@ pub(super) fn date(text: &str) -> Result<i32> {
         return Ok(if positive { i32::MAX } else { i32::MIN });
     }
     let (body, bc) = era(text);
-    // A time after the date is ignored.
+    // The text may have a time of day behind the date. The time of day is ignored.
     let head = body.split([' ', 'T']).next().unwrap_or_default();
     let days = day(head, bc, text).ok_or_else(|| bad("date", text))??;
     calendar::date_in_range(days).map_err(|_| Error::data("22008", format!("date out of range: \"{text}\"")))

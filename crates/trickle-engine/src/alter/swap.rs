@@ -372,8 +372,8 @@ async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     require_one(t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?, old)?;
     t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
     if design.requested == RefreshMode::Immediate {
-        // The triggers apply changes only after a refresh has computed the stream table while nobody writes
-        // its sources.
+        // The triggers of an IMMEDIATE stream table are made by a full refresh, whose locks keep other
+        // sessions from writing the sources. So the stream table needs a full refresh.
         let text =
             "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
         t.execute(text, &[&old.id]).await.map_err(fail)?;

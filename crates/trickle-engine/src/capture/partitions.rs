@@ -223,7 +223,7 @@ pub(crate) async fn sources_of(t: &Transaction<'_>, removal: &Removal) -> Result
 /// deleted rows. Notes, for readers and triggers, the definition that the table will have after the command.
 /// Returns `None`, and does nothing, where readers must be recomputed. `idle` says that no trigger is still
 /// to fire for rows of the partitions.
-pub(crate) async fn let_go(
+pub(crate) async fn capture_leaving(
     t: &Transaction<'_>,
     source: u32,
     removal: &Removal,
@@ -253,15 +253,16 @@ pub(crate) async fn let_go(
         let buffer = knowing(t, c.buffer, &leaving).await?;
         // DROP TABLE itself drops the triggers of the partition.
         let detached = if how == Leaving::Detached { named.all } else { Vec::new() };
-        make(t, table.id, &c.mode.source().let_go(&buffer, &detached), doing).await?;
+        make(t, table.id, &c.mode.source().release(&buffer, &detached), doing).await?;
         t.execute(ADOPTED, &[&source, &Vec::<u32>::new(), &leaving]).await.map_err(fail)?;
         note_without(t, &buffer, c.mode, &c.attnums, &leaving).await?;
     }
     Ok(Some(Followed { source, witness: idle.then_some(witness) }))
 }
 
-/// Whether [`left`] can take back the rows that the triggers of these partitions write at a TRUNCATE. A
-/// partition with partitions fires the triggers of all of them. A large segment would take long to search.
+/// Whether [`finish_leaving`] can take back the rows that the triggers of these partitions write at a
+/// TRUNCATE. A partition with partitions fires the triggers of all of them. A large segment would take long
+/// to search.
 async fn may_take_back(t: &Transaction<'_>, buffer: &Buffer, named: &Named, doing: &str) -> Result<bool> {
     let Some(segment) = buffer.current() else { return Ok(false) };
     let text = "SELECT pg_relation_size(to_regclass($1)) <= $2";
@@ -270,11 +271,15 @@ async fn may_take_back(t: &Transaction<'_>, buffer: &Buffer, named: &Named, doin
     Ok(small && named.filled.len() == named.all.len())
 }
 
-/// Ends after the command what [`let_go`] began before it. Takes back the rows by which the triggers of
-/// emptied partitions have readers recomputed. Marks the readers if the command did something else than was
-/// expected: it did not take the partitions, whose names may have become other tables', or code of users
-/// wrote or refreshed something before the partitions went.
-pub(crate) async fn left(t: &Transaction<'_>, followed: &Followed, removal: &Removal) -> Result<()> {
+/// Ends, after the command, the capture that [`capture_leaving`] began before it. Takes back the rows by
+/// which the triggers of emptied partitions have readers recomputed. Marks the readers if the command did not
+/// do what was expected. For instance, the partitions did not leave because their names had become those of
+/// other tables, or code of users wrote or refreshed something before the partitions left.
+pub(crate) async fn finish_leaving(
+    t: &Transaction<'_>,
+    followed: &Followed,
+    removal: &Removal,
+) -> Result<()> {
     let doing = "follow a partition that went";
     let fail = |e| Error::server(doing, e);
     let source = followed.source;

@@ -1,4 +1,4 @@
-//! Finds stream tables that are declared under another name than they have.
+//! Finds stream tables whose declaration gives them a new name.
 
 use super::plan::Survey;
 use super::queries::{names, same_text};
@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::registry::{Entry, shown};
 use trickle_core::sql::Qualified;
 
-/// Finds stream tables that are declared under another name than they have. A stream table counts as renamed
-/// if it and one new declaration have the same query and schema. The stream table must not be declared under
-/// its present name, and no other stream table or declaration may have that query.
+/// Finds stream tables whose declaration gives them a new name. A stream table counts as renamed if it and
+/// one new declaration have the same query and schema. The stream table must not be declared under its
+/// present name, and no other stream table or declaration may have that query.
 pub(super) fn find_renamed(
     survey: &mut Survey<'_>,
     search_path: &[String],

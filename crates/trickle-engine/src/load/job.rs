@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Strategy;
-use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Windows, Yield};
+use trickle_core::refresh::{Compiled, Effect, Piece, PieceParam, Plan, Program, Relation, Setting, Windows};
 
 /// A block number that is greater than the number of any block of a table.
 const END: u64 = u32::MAX as u64;
@@ -81,7 +81,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let program = Compiled::new(table);
         let pieces = program.pieces(&|t| sizes.get(&t).map_or(0, |s| s.blocks))?;
         let full = program.statements(Strategy::Full, &Windows::new())?;
-        let Some(insert) = full.iter().rfind(|t| t.result == Yield::Inserted) else { return Ok(None) };
+        let Some(insert) = full.iter().rfind(|t| t.result == Effect::Inserted) else { return Ok(None) };
         // Each range reads or hashes the other sources of its piece once more, so several pieces are divided
         // into fewer ranges.
         let ranges = if ids.len() == 1 { connections * 4 } else { connections };

@@ -212,6 +212,20 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_other_partitions(oid, oid[]) IS 'Whether a table has other partitions than these.';
 
+-- Whether a partition of a table, at any level, has its columns at other places than the table. The server then passes an inserted row to
+-- the triggers for statements of the table as it was before the partition computed its generated columns. This function is called in the
+-- same way as misfit.
+CREATE FUNCTION pgtrickle.has_other_layout(relation oid) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM unnest(pgtrickle.children(relation)) c(oid), LATERAL (
+        SELECT FROM (SELECT * FROM pg_attribute WHERE attrelid = relation AND attnum > 0) a
+            FULL JOIN (SELECT * FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) b USING (attnum)
+        WHERE (a.attname, a.attlen, a.attalign) IS DISTINCT FROM (b.attname, b.attlen, b.attalign)) different);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.has_other_layout(oid) IS 'Whether a partition of a table has its columns at other places than the table.';
+
 -- Whether the calling trigger for UPDATE was fired by a MERGE that may have moved rows of a table from one partition to another. To
 -- triggers, the server shows a moved row as a deleted and an inserted row. But a MERGE that only updates fires no triggers for DELETE and
 -- INSERT. The answer is yes where two conditions hold. First, the word MERGE stands in the client's text or in a statement on the stack. It
@@ -661,11 +675,13 @@ $$;
 COMMENT ON FUNCTION pgtrickle.parts(oid, bool, oid[]) IS 'The partitions of a table that hold rows, each as a text that changes with the partition; first a text for the table itself.';
 
 -- The partitions of a table as pgtrickle.parts returns them, each with the condition that all of its rows fulfil and no other row of the
--- table. The condition is written in the same way under all settings of the session.
-CREATE FUNCTION pgtrickle.part_conditions(source oid) RETURNS TABLE (part text, condition text) LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+-- table. The condition is written in the same way under all settings of the session. To read the condition of a partition, the server locks
+-- it and then the tables above it. A command that takes a partition locks these first, so the function locks them first too.
+CREATE FUNCTION pgtrickle.part_conditions(source oid) RETURNS TABLE (part text, condition text) LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3 SET TimeZone = 'UTC'
 SET bytea_output = hex SET standard_conforming_strings = on SET quote_all_identifiers = off AS $$
 BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', source::regclass);
     RETURN QUERY SELECT u.part, pg_get_partition_constraintdef(split_part(u.part, ' ', 1)::oid)
         FROM unnest((pgtrickle.parts(source, false))[2:]) u(part);
 END

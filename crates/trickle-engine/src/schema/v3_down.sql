@@ -22,7 +22,7 @@ BEGIN
     END IF;
 END
 $$;
-DROP FUNCTION pgtrickle.has_other_partitions(oid, oid[]), pgtrickle.require_sources(oid[]), pgtrickle.has_temporary_child(oid),
+DROP FUNCTION pgtrickle.has_other_partitions(oid, oid[]), pgtrickle.has_other_layout(oid), pgtrickle.require_sources(oid[]), pgtrickle.has_temporary_child(oid),
     pgtrickle.children(oid);
 DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid, oid[], text[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 

@@ -84,7 +84,8 @@ unsafe extern "C-unwind" fn after(left: *mut Left) {
 /// # Safety
 /// The node must be a command as the parser makes it.
 unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Removal> {
-    // SAFETY: a node holds its own kind, and its lists hold nodes of the kinds that their names say.
+    // SAFETY: the tag of a node tells its type. The parser fills each of these lists with nodes of one
+    // type, and this function reads them as that type.
     unsafe {
         let mut parent = std::ptr::null_mut();
         let (names, how): (Vec<*mut pg_sys::RangeVar>, Leaving) = match (*node).type_ {

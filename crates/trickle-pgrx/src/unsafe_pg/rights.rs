@@ -215,7 +215,8 @@ unsafe extern "C-unwind" fn analysed(
     jumble: *mut pg_sys::JumbleState,
 ) {
     // SAFETY: the next hook was set as the library was loaded, and gets the arguments of this call. The state
-    // belongs to the analysis that called; the query was just made, and nobody else has it yet.
+    // belongs to the caller, which analyses the statement. The caller has just made the query, and no other
+    // code has a pointer to the query yet.
     unsafe {
         if let Some(next) = NEXT {
             next(state, query, jumble);

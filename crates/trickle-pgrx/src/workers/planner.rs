@@ -16,9 +16,9 @@ use trickle_engine::db::Connection;
 /// Name of the planner's process.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// The longest time that a planner waits for a lock, and the longest time that it works, both in
-/// milliseconds. DROP DATABASE waits five seconds for other processes, so a planner never makes DROP DATABASE
-/// fail. A short limit also frees the planner's place among the server's processes soon.
+/// The longest wait of a planner for a lock, and the longest run of a planner, both in milliseconds. DROP
+/// DATABASE fails only if another process stays for five seconds, and a planner ends before that. A short
+/// limit also frees the planner's place among the server's processes soon.
 const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {

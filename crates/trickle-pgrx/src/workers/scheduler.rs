@@ -24,7 +24,7 @@ use trickle_engine::{Error, REFRESHER, Result, Trickle};
 const QUICK: Duration = Duration::from_millis(50);
 
 /// Name of the lease's holder. A server has at most one scheduler for each database, so all schedulers share
-/// this name. A scheduler that replaces another one continues under the lease of the former one.
+/// this name. A new scheduler continues under the lease of the scheduler that it replaces.
 const HOLDER: &str = "pg_trickle in this server";
 
 /// Time after which a lease ends unless it is renewed. A scheduler that runs a long refresh itself may renew
@@ -447,7 +447,7 @@ fn told(found: &Found) {
 }
 
 /// Once a restore is done, finds the tables of the restored catalog again by their names. Returns whether
-/// this was done.
+/// tables were looked up; false while the restore may still be running, and without a restore.
 fn rehome_if_restored() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)

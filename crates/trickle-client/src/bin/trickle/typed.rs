@@ -1,5 +1,5 @@
-//! Removes connection strings that were typed in a wrong place of the command line. A message quotes the text
-//! that the program does not understand, and would show a password in that text.
+//! Removes connection strings from messages. A message about a wrong command line quotes an argument. If the
+//! user typed a connection string in a wrong place, the quoted argument may contain a password.
 
 use trickle_client::connect::may_hold_password;
 

@@ -5,7 +5,7 @@ use super::{Machine, State};
 use crate::cost::Strategy;
 use crate::refresh::control::{self};
 use crate::refresh::facts::{Facts, Gap, Pending, give_up};
-use crate::refresh::plan::{Member, ReaderView, Template, Windows, Yield};
+use crate::refresh::plan::{Effect, Member, ReaderView, Template, Windows};
 use crate::refresh::{Answer, Kind, Phase, Setting, Statement, Step};
 use crate::server_error::ServerError;
 use crate::table::TableId;
@@ -70,10 +70,10 @@ impl Machine {
         }
         self.program = (before.len(), templates.to_vec());
         before.extend(templates.iter().map(|t| {
-            let kind = if t.result == Yield::Defined { Kind::Define } else { Kind::Program };
+            let kind = if t.result == Effect::Defined { Kind::Define } else { Kind::Program };
             let mut s = control::statement(kind, Phase::Execute, t.text.clone());
             s.params = t.binds.iter().map(|b| facts.bind(b)).collect();
-            s.fetch = t.result == Yield::Counts;
+            s.fetch = t.result == Effect::Counts;
             s.scale = facts.scale();
             s
         }));
@@ -96,11 +96,11 @@ impl Machine {
         for (t, a) in templates.iter().zip(answers.iter().skip(first)) {
             let rows = i64::try_from(a.affected).unwrap_or(i64::MAX);
             match t.result {
-                Yield::Nothing | Yield::Defined => {}
-                Yield::Inserted => report.rows_inserted += rows,
-                Yield::Updated => report.rows_updated += rows,
-                Yield::Deleted => report.rows_deleted += rows,
-                Yield::Counts => {
+                Effect::Nothing | Effect::Defined => {}
+                Effect::Inserted => report.rows_inserted += rows,
+                Effect::Updated => report.rows_updated += rows,
+                Effect::Deleted => report.rows_deleted += rows,
+                Effect::Counts => {
                     let Some([inserted, updated, deleted]) = a.rows.first().map(Vec::as_slice) else {
                         return Err(give_up("XX000", "a refresh program did not return its three counts"));
                     };

@@ -51,7 +51,8 @@ pub enum Instruction {
     /// A statement that reads rows whose columns may have been renamed. For this reason the statement is
     /// planned for each run.
     Renamed {
-        /// The variable with the list of columns that are selected from each of `rows`, under the alias `r`.
+        /// The variable that holds a select list as text. The list selects columns of each of `rows`, which
+        /// have the alias `r` in the list.
         list: Ident,
         /// The rows that the statement reads.
         rows: Vec<NamedRows>,

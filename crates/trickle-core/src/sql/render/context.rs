@@ -178,8 +178,8 @@ impl<'a> RenderContext<'a> {
 
     /// Repeats each row as often as its weight. All weights must be positive. Most rows have weight 1, so the
     /// planner should expect few copies. The planner expects 1,000 rows from a series whose end is a column.
-    /// It expects an equality of expressions over one row to hold for one row in 200. Its estimate is
-    /// therefore five rows.
+    /// It expects an equality of expressions over one row to hold for one row in 200. The planner therefore
+    /// expects five copies.
     pub(in crate::sql) fn repeated(&mut self, mut block: Block) -> Block {
         let (alias, n) = (self.alias("copy"), Ident::fixed("n"));
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);

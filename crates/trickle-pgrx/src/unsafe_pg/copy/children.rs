@@ -8,6 +8,8 @@ use trickle_core::cdc::CopyScript;
 unsafe extern "C-unwind" {
     /// Returns the children of a table that the catalog has at the moment.
     fn find_inheritance_children(parent: pg_sys::Oid, lock: pg_sys::LOCKMODE) -> *mut pg_sys::List;
+    /// Returns the tables above a partition that the catalog has at the moment; none for another table.
+    fn get_partition_ancestors(relation: pg_sys::Oid) -> *mut pg_sys::List;
 }
 
 /// Whether the source of a script has partitions or children that the script does not know. Takes no lock, so
@@ -30,6 +32,21 @@ pub(super) fn has_unknown(says: &CopyScript) -> bool {
             }
         }
     })
+}
+
+/// Whether the table that was changed is neither the source of a script nor a partition of it at any level.
+/// The source has partitions. The answer is that of the moment, and takes no lock.
+pub(super) fn is_former_partition(data: &pg_sys::TriggerData, says: &CopyScript) -> bool {
+    let source = pg_sys::Oid::from(says.source);
+    // SAFETY: the server has opened the changed table for as long as its trigger runs; an error of the
+    // server's goes on from here like any other; the list holds oids.
+    unsafe {
+        let changed = (*data.tg_relation).rd_id;
+        changed != source && {
+            let above = pg_sys::ffi::pg_guard_ffi_boundary(|| get_partition_ancestors(changed));
+            !pg_sys::list_member_oid(above, source)
+        }
+    }
 }
 
 /// Returns the partitions of a table to which the server routes rows at the moment.

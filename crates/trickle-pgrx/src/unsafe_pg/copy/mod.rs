@@ -200,6 +200,9 @@ fn remember(
 /// which the source's owner may have made since.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
+    if !says.former.is_empty() && children::is_former_partition(data, says) {
+        return by_statement(data, &says.former);
+    }
     if !says.temporary.is_empty() && has_temporary_tables() {
         by_statement(data, &says.temporary);
     }

@@ -76,7 +76,7 @@ struct Shared {
     database: String,
     policy: HeaderValue,
     hosts: Hosts,
-    /// The permits to wait for the database, one for each request that may still begin to wait.
+    /// Permits to wait for the database. A request takes a permit, and gives it back when the request ends.
     waiting: Semaphore,
 }
 

@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(open.iter().position(|o| !o), Some(2));
         assert_eq!(open.iter().filter(|o| !**o).count(), 1);
         assert!(other.iter_mut().all(|(_, lost)| is_open(lost)));
-        // No place is free, so the oldest connection at the earliest stage is closed, whoever its peer is.
+        // No place is free. So a connection of any peer is closed: the oldest of those at the earliest stage.
         let third = crowd.enter(peer(3));
         assert!(!is_open(&mut first[3].1));
         // If all connections have sent their requests, a connection whose peer does not read the answer is
