@@ -7,7 +7,7 @@
 //! one was updated into the other.
 
 use super::trigger::StatementTriggers;
-use super::{Buffer, ChangeSource, Writer, fit, function, function_name, limit};
+use super::{Buffer, ChangeSource, Writer, children, fit, function, function_name, limit};
 use crate::sql::ast::{CreateScriptFunction, Statement, TriggerEvent};
 use crate::sql::print;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ impl ChangeSource for CopyTriggers {
         // An UPDATE of a table with partitions needs a check besides the copying, and so does an INSERT where
         // it computes columns. Such a trigger is not run in C.
         let copied = match writer.event {
-            TriggerEvent::Insert => !fit::gets_unseen_values(buffer, &writer.reads),
+            TriggerEvent::Insert => !children::gets_unseen_values(buffer, &writer.reads),
             TriggerEvent::Delete => true,
             TriggerEvent::Update => !(buffer.is_partitioned() && buffer.is_described()),
             TriggerEvent::Truncate => false,
@@ -99,15 +99,15 @@ impl ChangeSource for CopyTriggers {
             source: if described { buffer.table().id.0 } else { 0 },
             attributes: buffer.columns().iter().filter(|_| described).filter_map(attribute).collect(),
             limit: buffer.limit(),
-            temporary: fit::mark_of_temporary_child(buffer, writer.event)
+            temporary: children::mark_of_temporary_child(buffer, writer.event)
                 .map(|s| print(&s).text)
                 .unwrap_or_default(),
-            unknown: fit::mark_of_unknown_children(buffer, writer.event)
+            unknown: children::mark_of_unknown_children(buffer, writer.event)
                 .map(|s| print(&s).text)
                 .unwrap_or_default(),
             known: buffer.known().map(|k| k.all.clone()).unwrap_or_default(),
-            parents: fit::parents(buffer),
-            former: fit::mark_of_a_former_partition(buffer).map(|s| print(&s).text).unwrap_or_default(),
+            parents: children::parents(buffer),
+            former: children::mark_of_a_former_partition(buffer).map(|s| print(&s).text).unwrap_or_default(),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::overflow_row(buffer, None)),

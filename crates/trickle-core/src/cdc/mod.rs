@@ -18,6 +18,7 @@
 //! dropped in the same way in all modes. Adding a mode takes one file, and one line in [`Mode::source`].
 
 mod buffer;
+pub(crate) mod children;
 mod copy;
 pub(crate) mod fit;
 mod limit;
@@ -28,8 +29,8 @@ mod trigger;
 
 pub(crate) use buffer::xid8;
 pub use buffer::{Buffer, Children, Segment};
+pub use children::UNKNOWN_CHILDREN;
 pub use copy::{CopyScript, LANGUAGE};
-pub use fit::UNKNOWN_CHILDREN;
 pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 

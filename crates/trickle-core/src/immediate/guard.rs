@@ -4,7 +4,7 @@
 use super::body::{SET, new, old};
 use super::{Immediate, Key, Needs, modifiers};
 use crate::cdc::fit::{SOURCE, fits, function, list, marked, reason, source, variable, when};
-use crate::cdc::{Buffer, fit};
+use crate::cdc::{Buffer, children, fit};
 use crate::sql::ast::{FromItem, Instruction, Query, Scalar, Select, SelectItem, TriggerEvent};
 use crate::sql::{Ident, Qualified, opaque};
 use crate::table::TableId;
@@ -59,8 +59,8 @@ impl Immediate<'_> {
     /// Deltas read all sources as that session sees them, and no other session sees the rows of the child.
     fn without_temporary_children(&self) -> impl Iterator<Item = Instruction> {
         self.sources.iter().filter(|s| s.is_described() && !s.is_partitioned()).map(|s| {
-            let mark = fit::marked(s, self.id, Scalar::text(fit::TEMPORARY));
-            when(fit::has_temporary_child(s), vec![mark, Instruction::Return], Vec::new())
+            let mark = fit::marked(s, self.id, Scalar::text(children::TEMPORARY));
+            when(children::has_temporary_child(s), vec![mark, Instruction::Return], Vec::new())
         })
     }
 
@@ -155,7 +155,7 @@ impl Immediate<'_> {
     /// Runs `body`, unless the trigger fires on a table that once was a partition of the source, or on an
     /// altered table that once was a child of it. For such a table, leaves a mark and returns.
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
-        let former = fit::of_a_former_partition(source, Some(self.id));
+        let former = children::of_a_former_partition(source, Some(self.id));
         let altered = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         former.into_iter().chain(altered).chain(body).collect()
     }
@@ -165,7 +165,7 @@ impl Immediate<'_> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
         let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
-        let unseen = fit::of_unseen_values(source, event, source.columns(), Some(self.id));
+        let unseen = children::of_unseen_values(source, event, source.columns(), Some(self.id));
         moved.into_iter().chain(unseen).chain(self.without_nulls(source, event)).collect()
     }
 
