@@ -281,7 +281,8 @@ fn more_keys_than_needed_change_nothing() {
     });
 }
 
-/// Adds to every `keys(ΔR)` the keys of R′, and the keys of each part of ΔR by itself.
+/// Replaces every `keys(ΔR)` by the union of `keys(ΔR)` itself, of the keys of each part of ΔR, and of the
+/// keys of R′.
 fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
     graph.rebuild(root, |g, _, rel| {
         let Rel::Keys(keys) = &rel else { return g.add(rel) };

@@ -357,6 +357,24 @@ const NUL: [(&str, &str); 3] = [
     ("sql/print/literal.rs", "constants are written without it"),
 ];
 
+/// ARCHITECTURE.md has a table for the engine and for each driver. A module without a row is one that a new
+/// maintainer does not find.
+#[test]
+fn architecture_lists_the_modules_of_engine_and_drivers() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for name in ["trickle-engine", "trickle-client", "trickle-pgrx"] {
+        let table = text.split_once(&format!("| `{name}/src` | what it is |\n|---|---|\n")).unwrap().1;
+        let first =
+            table.lines().take_while(|line| line.starts_with('|')).filter_map(|l| l.split('|').nth(1));
+        let listed: BTreeSet<&str> = first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let files = names(&root().join("crates").join(name).join("src"));
+        let modules = files.iter().map(|file| file.trim_end_matches(".rs"));
+        let missing: Vec<&str> =
+            modules.filter(|m| !matches!(*m, "lib" | "bin") && !listed.contains(m)).collect();
+        assert!(missing.is_empty(), "the table of {name} in ARCHITECTURE.md has no row for {missing:?}");
+    }
+}
+
 /// Returns the paths of all Rust files under a directory.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let of = |name: String| match dir.join(&name) {

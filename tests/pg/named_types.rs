@@ -37,8 +37,8 @@ fn a_composite_with_nulls_in_it_is_a_value() {
     });
 }
 
-/// Facts that only the server knows: types of bits, defaults of arguments, variadic functions, and operators
-/// of users and extensions before ANY.
+/// Facts that only the server knows: types of bit strings, defaults of arguments, variadic functions, and the
+/// operators of users and extensions, also in the form `x op ANY (…)`.
 #[test]
 fn names_that_only_the_server_resolves_are_kept_by_deltas() {
     todays_server(async |db| {

@@ -655,8 +655,9 @@ fn generated_columns_of_partitions_of_any_layout_are_right() {
     });
 }
 
-/// To read the bounds of a partition, the server locks it and then the tables above it; a command that takes
-/// a partition locks these first. The test catches a refresh for which such a command fails by a deadlock.
+/// To read the bounds of a partition, the server locks the partition and then the tables above it. A command
+/// that drops or detaches a partition locks the tables above it first. The test catches a deadlock between a
+/// refresh and such a command.
 #[test]
 fn a_refresh_locks_tables_above_a_partition_first() {
     each_server(async |db| {

@@ -120,8 +120,8 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
     with_combinations
 }
 
-/// Makes the attempts of one file on every server. Each day half of the attempts run on a server, and the
-/// other half on the next server. With the extension a quarter runs on each server.
+/// Makes attempts of one file on every server. Each day a server gets half of the attempts, and the next
+/// server the other half. Through the extension, a server gets only a quarter of the attempts each day.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();

@@ -513,7 +513,7 @@ fn lists_in_any_order_are_equal_by_their_parts() {
 
 /// A server adds floats in the order in which it reads the rows, and rounds after each addition. The sum of a
 /// group may have other last digits when the server reads the group by an index instead of a scan. Different
-/// last digits do not count as a difference, and a wrong value does.
+/// last digits do not count as a difference, but a wrong value does.
 #[test]
 fn sums_of_floats_are_equal_but_for_rounding() {
     each_server(async |db| {

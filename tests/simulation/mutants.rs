@@ -49,8 +49,8 @@ pub(crate) enum Mutant {
     RunningIgnored,
     /// Due stream tables are refreshed whether or not anything changed.
     NoLook,
-    /// The clock was set back, so that the last start of a stream table lies in its future. The stream table
-    /// is not started before that time.
+    /// After the clock was set back, the last start of a stream table lies in the future. The stream table is
+    /// not started again before that time.
     FutureWaited,
     /// Durations of refreshes are read from a clock that can be set in the meantime.
     ClockMeasures,

@@ -113,11 +113,6 @@ impl Session {
         self
     }
 
-    /// Returns the driver's connection, to begin a transaction on it.
-    pub fn client_mut(&mut self) -> &mut Client {
-        &mut self.client
-    }
-
     /// Sends the statements of a batch, and returns their answers. If an error arrives before all statements
     /// were sent, the rest of the batch is neither sent nor answered. A statement that has to be prepared
     /// costs one more round trip, the first time.

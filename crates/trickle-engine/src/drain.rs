@@ -245,9 +245,9 @@ async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
 }
 
-/// If a buffer is larger than its limit, marks for a recompute the readers that have not counted all rows of
-/// the oldest segment. Usually these readers are suspended. Otherwise, changes that wait for a suspended
-/// stream table would fill the disk.
+/// Marks readers for a recompute if a buffer is larger than its limit. These readers have not counted all
+/// rows of the oldest segment, usually because they are suspended. Without the limit, changes that wait for a
+/// suspended stream table would fill the disk.
 async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
     let fail = |e| Error::server("look for readers that lag behind", e);
     let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();

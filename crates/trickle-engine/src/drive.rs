@@ -119,8 +119,8 @@ pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) 
     Ok(row.get::<Json<serde_json::Value>>(0).0)
 }
 
-/// Puts those schemas of the search path `$1` in force that the current role can trust. All names in the
-/// statement are qualified, since the statement may itself run under an unsafe path.
+/// Sets the search path to the schemas among `$1` that the current role can trust. All names in the statement
+/// are qualified, since the statement may itself run under an unsafe path.
 const SAFE_PATH: &str = "
 SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
     SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],

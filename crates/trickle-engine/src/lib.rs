@@ -5,30 +5,7 @@
 //! database, and decides in which order and under which locks the statements run. The crate depends on no
 //! async runtime, no wire protocol and no server process.
 //!
-//! | module | what it does |
-//! |---|---|
-//! | `db` | the interface to the server, which all of these modules use |
-//! | `drive` | runs the steps of the refresh machine |
-//! | `schema` | the catalog in the database: its creation, upgrades and removal |
-//! | `catalog` | tables, types and functions of a server, as the engine sees them |
-//! | `resolve` | asks PostgreSQL for the meaning of a query |
-//! | `registry` | the stream tables that the catalog lists |
-//! | `create`, `alter`, `drop`, `adapt` | create, alter and drop stream tables, and plan them again |
-//! | `capture`, `drain` | make capture triggers and change buffers, and drain the buffers |
-//! | `copies` | copies sources that have no triggers, and captures the changes of the copies |
-//! | `refresh`, `pending` | plan for the refresh machine; find the stream tables that have changes to apply |
-//! | `give_way` | makes a refresh give way to a session that wants an exclusive lock on a table |
-//! | `load` | fills a large stream table for the first time, on several connections |
-//! | `progress` | reports the progress of long work |
-//! | `check` | compares stored rows with a recompute |
-//! | `status`, `wait`, `explain` | report the state of stream tables, wait for changes, explain plans |
-//! | `scheduler` | finds the stream tables that are due and have changes, for any refresher |
-//! | `health` | finds problems, and gives advice on each |
-//! | `say` | names commands of the program or functions of the extension in errors and checks |
-//! | `words` | writes numbers, times and lists for people |
-//! | `repair` | makes broken stored tables and triggers again |
-//! | `hand_over` | gives hidden objects of other roles to the catalog's owner |
-//! | `locks` | runs DDL that never blocks other sessions for long |
+//! ARCHITECTURE.md lists the modules.
 
 #![warn(clippy::doc_markdown)]
 

@@ -68,8 +68,8 @@ mod pgtrickle {
         super::create(name, query, &options, IfExists::Skip)
     }
 
-    /// Creates a stream table, or gives an existing one of this name the query; returns its `pgt_id`. An
-    /// existing one keeps its indexes, grants, comments and dependent views.
+    /// Creates a stream table, or changes the query of the stream table with this name; returns its `pgt_id`.
+    /// An existing stream table keeps its indexes, grants, comments and dependent views.
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_or_replace_stream_table(

@@ -40,7 +40,7 @@ async fn settle(s: &Session) {
     assert_eq!(stored(s).await, wanted(s).await);
 }
 
-/// Lets a server die at every stop of a refresh. The kinds of death take turns.
+/// Lets a server die at each of the [`STOPS`] of a refresh. The kinds of death take turns.
 async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
     let s = connect(server, "postgres").await;
     run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.change_buffer_unlogged = {unlogged}"))

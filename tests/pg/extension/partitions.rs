@@ -1,6 +1,7 @@
-//! Partitions that are attached with rows, and partitions that are detached or dropped. In the extension
-//! their rows are a delta. The tests catch rows that are counted twice or not at all, and triggers that stay
-//! on a detached table. The tests also catch readers that are recomputed although nothing else changed.
+//! Partitions that are attached with rows, and partitions that are detached or dropped. The extension
+//! captures their rows as changes. The tests catch rows that are counted twice or not at all, and triggers
+//! that stay on a detached table. The tests also catch readers that are recomputed although nothing else
+//! changed.
 
 use super::{installed, rows};
 use crate::support::{count, is_todays, newest_server, run, todays_server};

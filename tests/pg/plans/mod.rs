@@ -130,12 +130,12 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
 }
 
 /// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 groups of 100,000.
-/// The test also changes 1,000 rows whose partners the delta seeks among 100,000 rows, with NULL equal to
-/// NULL.
+/// The test also changes 1,000 rows of a join that compares by IS NOT DISTINCT FROM. The delta has to find
+/// their partners among 100,000 rows.
 ///
-/// With IS NOT DISTINCT FROM the delta would try 100,000,000 pairs, since PostgreSQL can only try all pairs
-/// for it. A plan that expects one row would do the same. The server expects one row from a buffer that was
-/// empty when it was analysed.
+/// If the delta used IS NOT DISTINCT FROM itself, PostgreSQL would try all 100,000,000 pairs, since it has no
+/// faster join for this operator. PostgreSQL would also try all pairs if its plan expected one row from the
+/// buffer. It expects one row from a buffer that was empty when it was analysed.
 #[test]
 fn groups_of_a_large_result_are_looked_up_by_nullable_keys() {
     const TABLES: &str = "CREATE TABLE f (id int PRIMARY KEY, k int, l int, v int NOT NULL);

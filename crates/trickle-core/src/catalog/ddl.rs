@@ -1,7 +1,7 @@
 //! Reads DDL statements and records their objects in a [`MemoryCatalog`].
 
 use super::extensions;
-use super::memory::{MemoryCatalog, Name, composite, quoted};
+use super::memory::{DEFAULT_SCHEMA, MemoryCatalog, Name, composite, quoted};
 use super::{Catalog, ColumnDef, ForeignKey, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
@@ -91,7 +91,7 @@ impl Ddl<'_> {
             Statement::CreateAggregate(a) => self.create_aggregate(&a),
             Statement::CreateExtension(e) => {
                 let schema = e.schema.as_ref().map(Ident::folded);
-                let schema = schema.unwrap_or_else(|| self.catalog.default_schema().to_owned());
+                let schema = schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
                 self.catalog.add_extension(&e.name.folded(), &schema);
                 Ok(())
             }
@@ -118,7 +118,7 @@ impl Ddl<'_> {
 
     fn name(&self, name: &ObjectName) -> Name {
         let (schema, name) = name.qualified();
-        (schema.unwrap_or_else(|| self.catalog.default_schema().to_owned()), name)
+        (schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned()), name)
     }
 
     fn at(&self, e: Error, node: &impl Place) -> Error {
@@ -153,7 +153,7 @@ impl Ddl<'_> {
     }
 
     fn opaque_type(&self, schema: Option<&str>, name: &str, place: &TypeName) -> Type {
-        let schema = schema.unwrap_or(self.catalog.default_schema()).to_owned();
+        let schema = schema.unwrap_or(DEFAULT_SCHEMA).to_owned();
         let key = (schema, name.to_owned());
         let ty = composite(&key);
         let e = Error::unknown_object(format!("type \"{name}\" is not known offline"));

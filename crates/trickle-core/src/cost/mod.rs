@@ -167,15 +167,6 @@ pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
 
-/// Makes a model from past refreshes, oldest first.
-pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
-    let mut model = Model::default();
-    for s in history {
-        model.observe(s);
-    }
-    model
-}
-
 /// Chooses the strategy among `available` with the least predicted cost under `policy`.
 ///
 /// An empty window gives [`Strategy::NoData`] under every policy. A policy that rules out every available

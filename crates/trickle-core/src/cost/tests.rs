@@ -1,7 +1,7 @@
 //! Laws of the cost model, and its regret on synthetic and measured traces.
 
 use super::model::{AMORTISE, WORST_LOSS};
-use super::{Force, Inputs, Model, Policy, Sample, Strategy, calibrate, choose, estimate, threshold};
+use super::{Force, Inputs, Model, Policy, Sample, Strategy, choose, estimate, threshold};
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, prop_assume, proptest};
 use proptest::strategy::Strategy as Generator;
 
@@ -73,6 +73,13 @@ proptest! {
         prop_assert!(!full && incremental && !fused);
         prop_assert!(!capped || at.change_ratio() <= ratio);
     }
+}
+
+/// Makes a model from past refreshes, oldest first.
+fn calibrate(history: &[Sample]) -> Model {
+    let mut model = Model::default();
+    history.iter().for_each(|s| model.observe(s));
+    model
 }
 
 #[test]

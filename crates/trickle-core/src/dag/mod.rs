@@ -5,9 +5,8 @@
 //! so equal graphs give equal answers.
 
 mod components;
+#[cfg(test)]
 mod diamond;
-
-pub use diamond::Diamond;
 
 use crate::error::{Error, Result};
 use crate::table::TableId;
@@ -39,13 +38,6 @@ pub struct StreamTableNode {
     /// reads. Such a stream table need not agree with them on one state of the base tables
     /// (`diamond_consistency = 'none'`).
     pub apart: bool,
-}
-
-/// The stream tables downstream of one changed table, with their distance in edges, nearest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Impact {
-    /// `(distance ≥ 1, stream table)`, in order of distance, then id.
-    pub reached: Vec<(usize, TableId)>,
 }
 
 /// The graph of sources and readers.
@@ -374,7 +366,7 @@ impl Dag {
     /// sources. If a path leads out of a group and back, the tables on the path therefore belong to the
     /// group.
     ///
-    /// A group comes after the groups that it reads. Groups of equal depth are ordered by their least member.
+    /// A group comes after the groups that it reads. Groups of equal depth are ordered by their least id.
     /// Two groups share no stream table, though they may share base tables. Groups of equal depth can
     /// therefore be refreshed in parallel. Takes O((V + E) log V) time, once for a graph.
     pub fn groups(&self) -> &[Vec<TableId>] {
@@ -401,24 +393,6 @@ impl Dag {
         }
         groups.sort_by_key(|(depth, members)| (*depth, members.iter().min().copied()));
         groups.into_iter().map(|(_, members)| members).collect()
-    }
-
-    /// Returns the stream tables downstream of `id`, by distance. A change of `id` (data, DDL, a drop)
-    /// affects these stream tables.
-    pub fn impact(&self, id: TableId) -> Impact {
-        let mut seen = BTreeSet::from([id]);
-        let mut level = vec![id];
-        let mut reached = Vec::new();
-        for distance in 1.. {
-            let next: BTreeSet<TableId> =
-                level.iter().flat_map(|at| self.readers(*at)).filter(|r| seen.insert(*r)).collect();
-            if next.is_empty() {
-                break;
-            }
-            reached.extend(next.iter().map(|r| (distance, *r)));
-            level = next.into_iter().collect();
-        }
-        Impact { reached }
     }
 
     /// Returns the stream tables that a change of any table in `changed` affects, in refresh order. Stream

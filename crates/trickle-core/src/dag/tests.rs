@@ -39,7 +39,6 @@ fn levels_groups_and_closures() {
     assert_eq!(d.groups(), vec![vec![t(10), t(11), t(12)], vec![t(20)]]);
     assert_eq!(ids(d.upstream(t(12))), [1, 10, 11]);
     assert_eq!(ids(d.downstream(t(1))), [10, 11, 12]);
-    assert_eq!(d.impact(t(1)).reached, [(1, t(10)), (1, t(11)), (2, t(12))]);
     assert_eq!(ids(d.affected(&BTreeSet::from([t(2), t(10)]))), [10, 20, 12]);
     assert_eq!(ids(d.refresh_set(&BTreeSet::from([t(12)]))), [10, 11, 12]);
 }

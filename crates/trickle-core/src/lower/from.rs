@@ -67,8 +67,8 @@ pub(super) struct Source {
     key: Option<Vec<usize>>,
     /// The schema and name of the relation, if the relation is a table.
     table: Option<(Arc<str>, Arc<str>)>,
-    /// Whether the relation is a view. A row of a view that is used as a value has the view's own column
-    /// names, whatever aliases the query gives to the columns.
+    /// Whether the relation is a view. A query may use a whole row of a view as a value. The fields of this
+    /// value have the view's own column names, even if the query gives aliases to the columns.
     is_view: bool,
     /// Whether other tables inherit from the relation.
     descendants: bool,

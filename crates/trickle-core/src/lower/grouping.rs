@@ -128,7 +128,7 @@ impl Lowerer<'_> {
         Ok(clause)
     }
 
-    /// Returns the outputs that keys of GROUP BY name by position, by alias, or by the same expression.
+    /// Returns the outputs to which keys of GROUP BY refer by position, by alias, or by the same expression.
     pub(super) fn key_outputs(
         &self,
         clause: &Clause<'_>,

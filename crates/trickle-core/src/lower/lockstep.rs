@@ -1,7 +1,7 @@
 //! Lowers set-returning functions in select lists.
 //!
 //! The calls run in lockstep over each row that results from grouping and windows. Calls that contain no
-//! other call run first, then the calls over their results. Calls that GROUP BY names run over the rows
+//! other call run first, then the calls over their results. Calls that are keys of GROUP BY run over the rows
 //! before grouping.
 
 use super::Lowerer;

@@ -320,7 +320,8 @@ impl Lowerer<'_> {
         (0..self.frames.len()).rev().find_map(here)
     }
 
-    /// Returns the expression by which the innermost SELECT reads a value over the columns of another SELECT.
+    /// Returns an expression for the innermost SELECT. Its value is the value of `e`, which is an expression
+    /// over the columns of the SELECT at `depth`.
     fn seen(&mut self, depth: usize, e: &Expr) -> Result<Expr> {
         for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
             level.read = level.read.max(Some(depth));

@@ -1,9 +1,9 @@
 //! Lowers subqueries in expressions.
 //!
-//! As conjuncts of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]).
-//! Anywhere else, a subquery becomes a column that is joined to the outer rows. For a scalar subquery, the
-//! column has the subquery's only value. For EXISTS, it says whether the subquery has rows. For a comparison
-//! with all rows, it has the three-valued result.
+//! EXISTS, IN and their negations become semi- and anti-joins where they are conjuncts of WHERE
+//! ([`super::membership`]). Anywhere else, a subquery becomes a column that is joined to the outer rows. For
+//! a scalar subquery, the column has the subquery's only value. For EXISTS, it says whether the subquery has
+//! rows. For a comparison with all rows, it has the three-valued result.
 
 use super::Lowerer;
 use super::expr::ClauseContext;

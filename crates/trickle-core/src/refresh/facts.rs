@@ -35,8 +35,8 @@ pub(super) enum Gap {
 }
 
 impl Pending {
-    /// Returns the reason why the change rows of this source lack changes of the source. Returns `None` if
-    /// they lack none.
+    /// Returns `None` if the buffer of this source has all changes of the source. Otherwise returns the
+    /// reason why changes are missing.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
         let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {

@@ -242,8 +242,8 @@ pub struct Request {
     /// Whether frontier and times are stored even if nothing changed. If nothing changed, no row is added to
     /// history.
     pub store_empty: bool,
-    /// The lease that the refresher must hold at the commit. `None` for a refresh that needs no lease, since
-    /// no other refresher makes it on schedule.
+    /// The lease that the refresher must hold at the commit; `None` for a refresh by hand, which needs no
+    /// lease.
     pub lease: Option<Lease>,
     /// The milliseconds from the last check that found no changes to the start of the refresh. The changes
     /// are no older than that check. If the time is not known (`None`), the lag is known only where the

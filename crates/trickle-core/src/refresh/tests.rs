@@ -549,7 +549,8 @@ fn a_part_is_recomputed_even_if_nothing_changed() {
     let m = report(server.drive(partly(false))).members[0].clone();
     assert_eq!((m.action, m.strategy), (Action::Reinitialize, Strategy::Full));
     assert_eq!((&*m.reason, forgets(&server)), ("partitions of orders came or went", 1));
-    // A data error of the part leads to a recompute of everything, and so does another reason.
+    // The whole query is recomputed if the recompute of the part fails with a data error, or if there is
+    // another reason for a recompute.
     let mut server = Server::new(facts(0, 0, 0)).fails(|s| s.text.starts_with("part up"), "22012");
     let m = report(server.drive(partly(true))).members[0].clone();
     assert_eq!((m.strategy, forgets(&server)), (Strategy::Full, 1));

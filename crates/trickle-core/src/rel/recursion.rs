@@ -13,7 +13,7 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// The rule by which the rows are chosen that the next round starts from.
+/// The rule that chooses the rows from which the next round starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fixpoint {
     /// UNION ALL: all rows of the previous round, with their weights.

@@ -118,7 +118,8 @@ impl Default for Options {
 pub enum Action {
     /// Refreshes the members together, over one snapshot, in their order (sources before readers).
     Refresh {
-        /// The consistency group to which the members belong, identified by its least stream table.
+        /// The consistency group to which the members belong, identified by the least id of a stream table in
+        /// the group.
         group: TableId,
         /// The due stream tables, the stream tables with the same period that are refreshed with them, and
         /// all stream tables of the group upstream of these.

@@ -6,7 +6,7 @@ use crate::graph::NodeId;
 use crate::ident::{Ident, Qualified};
 use crate::table::{TableDef, TableId};
 use crate::types::Type;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// A relation with a column for each column of a table or node.
@@ -98,24 +98,17 @@ pub trait Sources {
     fn state(&self, of: NodeId) -> Result<Stored>;
 }
 
-/// Sources that consist of change buffers `<schema>.changes_<oid>`, bounded by frontiers, and of declared
-/// stored results.
+/// Sources that consist of change buffers `<schema>.changes_<oid>`, bounded by frontiers. No result of a node
+/// is stored.
 #[derive(Clone, Debug)]
 pub struct BufferSources {
     schema: Ident,
-    states: HashMap<NodeId, Stored>,
 }
 
 impl BufferSources {
-    /// Makes sources with change buffers in `schema`, and without stored results.
+    /// Makes sources with change buffers in `schema`.
     pub fn new(schema: impl AsRef<str>) -> BufferSources {
-        BufferSources { schema: Ident::new(schema), states: HashMap::new() }
-    }
-    /// Declares the relation that stores the result of a node.
-    #[must_use]
-    pub fn with_state(mut self, of: NodeId, stored: Stored) -> BufferSources {
-        self.states.insert(of, stored);
-        self
+        BufferSources { schema: Ident::new(schema) }
     }
     /// Returns the name of a table's change buffer.
     pub fn buffer(&self, table: TableId) -> Qualified {
@@ -147,10 +140,7 @@ impl Sources for BufferSources {
     }
 
     fn state(&self, of: NodeId) -> Result<Stored> {
-        let stored = self.states.get(&of).cloned();
-        stored.ok_or_else(|| {
-            Error::plan(format!("the plan reads the stored result of {of}, which is not stored"))
-        })
+        Err(Error::plan(format!("the plan reads the stored result of {of}, which is not stored")))
     }
 }
 

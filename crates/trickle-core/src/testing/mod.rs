@@ -1,7 +1,7 @@
 //! Random plans, states and changes, and the laws that are true for all of them.
 //!
-//! The feature `testing` enables this module. It serves this workspace's own tests, fuzz targets and the
-//! PostgreSQL ring, and the tests of embedders: [`strategies`] offers the generators to the crate `proptest`.
+//! The feature `testing` enables this module. The tests and fuzz targets of this workspace use the module.
+//! Embedders can use it in their own tests: [`strategies`] offers the generators to the crate `proptest`.
 
 mod case_file;
 mod cases;

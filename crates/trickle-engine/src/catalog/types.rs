@@ -11,10 +11,11 @@ use trickle_core::types::{OtherType, Type};
 /// and arrays use the operator classes of their pseudo-type. A type without an operator class may use the
 /// operator class of a type to which it is binary-coercible.
 ///
-/// A type counts as one without operators where the engine could not write calls of its operators. One case
-/// is a type whose `=` is in none of the schemas `$2`. The text `=` would then mean the operator of another
-/// type. The other case is a composite type. IS NULL tests the fields of a composite value and not the value
-/// itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
+/// Two kinds of types count as types without operators, since the engine could not compare their values by an
+/// operator in a statement. The first kind are types whose `=` is in none of the schemas `$2`, so the text
+/// `=` would mean the operator of another type. The second kind are composite types. IS NULL tests the fields
+/// of a composite value and not the value itself. So a composite value with some NULL fields is neither NULL
+/// nor NOT NULL.
 ///
 /// An array type is the one that its element type names as its array type (`typarray`). The types int2vector
 /// and oidvector have elements as well, but their values are written otherwise.

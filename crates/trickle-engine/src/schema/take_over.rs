@@ -98,8 +98,8 @@ CROSS JOIN LATERAL aclexplode(x.acl) a WHERE a.grantee = 0";
 const FUNCTIONS: &str =
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace ORDER BY oid";
 
-/// Stream tables whose owner is not one of the roles `$1` and has none of these roles as a member. The owner
-/// of the catalog could write any query into the catalog row of any stream table.
+/// Stream tables whose owner is not one of the roles `$1` and has none of these roles as a member. One of the
+/// roles `$1` could have written the queries of these stream tables in the catalog.
 const OTHERS: &str = "SELECT c.oid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
     WHERE NOT EXISTS (SELECT FROM unnest($1::oid[]) f(role) WHERE pg_has_role(f.role, c.relowner, 'MEMBER')) ORDER BY 1";
 

@@ -90,9 +90,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(found)
     }
 
-    /// Returns the sources of a stream table whose changes count as pending. The catalog lists no columns in
-    /// two cases. Either the plan reads the source but none of its columns, or the plan does not read the
-    /// source. The plan itself decides between the two cases.
+    /// Returns the sources whose changes count as pending for a stream table. The catalog may list no columns
+    /// of a source. In this case either the plan reads the source but none of its columns, or the plan does
+    /// not read the source. Only the plan itself shows which of the two is true.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {

@@ -311,8 +311,8 @@ impl Board {
         board.places.iter().filter(of).map(told).collect()
     }
 
-    /// Notes the session for which the refresh of a process is about to be cancelled; false if that process
-    /// is no longer at work.
+    /// Notes that the refresh of a process is about to be cancelled in favour of the session `who`. Returns
+    /// whether that process is still at work.
     pub(crate) fn give_way(process: i32, who: &str) -> bool {
         let mut board = BOARD.exclusive();
         let at_work = |p: &&mut Place| p.used == Use::Works && p.process == process;
@@ -323,7 +323,8 @@ impl Board {
         true
     }
 
-    /// Returns, once, the session for which the refresh of this process was cancelled.
+    /// Returns the session in whose favour the refresh of this process was cancelled. A second call returns
+    /// `None`.
     pub(crate) fn gave_way_to() -> Option<String> {
         if !super::process::is_preloaded() {
             return None;

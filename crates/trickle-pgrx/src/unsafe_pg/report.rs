@@ -10,8 +10,9 @@ use std::ffi::{CString, c_char, c_void};
 
 // These functions are declared without a guard, since a guard would disturb an error that is being assembled.
 unsafe extern "C-unwind" {
-    /// Returns the code of the error that is being assembled. The next two functions return a place, from 1:
-    /// in the client's statement, and in a statement that a function runs.
+    /// Returns the code of the error that is being assembled. The next two functions return the position of
+    /// the error, counted from 1: the first in the client's statement, the second in a statement that a
+    /// function runs.
     fn geterrcode() -> i32;
     fn geterrposition() -> i32;
     fn getinternalerrposition() -> i32;

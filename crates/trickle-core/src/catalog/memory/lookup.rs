@@ -1,6 +1,6 @@
 //! Name lookup in a catalog in memory: finds the object that a name denotes.
 
-use super::{MemoryCatalog, Name, composite, quoted};
+use super::{DEFAULT_SCHEMA, MemoryCatalog, Name, composite, quoted};
 use crate::catalog::extensions::{self, Contents};
 use crate::catalog::{Catalog, Collation, TableDef, TableId};
 use crate::expr::functions::{implicit_cast, resolve_function, resolve_operator};
@@ -12,22 +12,17 @@ use std::sync::{Arc, OnceLock};
 const ASK: &str = "\"trickle explain\" without --schema asks the server.";
 
 impl MemoryCatalog {
-    /// Returns the qualified names that `schema.name` may denote. Without a schema, these are the names in
-    /// the schemas of the search path.
-    pub(super) fn candidates<'a>(
-        &'a self,
-        schema: Option<&'a str>,
-        name: &'a str,
-    ) -> impl Iterator<Item = Name> + 'a {
-        let path = self.search_path.iter().map(String::as_str).filter(move |_| schema.is_none());
-        schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
+    /// Returns the qualified name of `schema.name`. Without a schema, the name is one of the schema
+    /// [`DEFAULT_SCHEMA`].
+    pub(super) fn qualified(schema: Option<&str>, name: &str) -> Name {
+        (schema.unwrap_or(DEFAULT_SCHEMA).to_owned(), name.to_owned())
     }
 
     /// Returns the qualified names that `schema.name` may denote. Without a schema, names in the schemas of
     /// extensions are included. Users usually have the schemas of extensions in their search path.
     fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let more = self.extensions.values().filter(move |_| schema.is_none());
-        self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
+        std::iter::once(Self::qualified(schema, name)).chain(more.map(move |s| (s.clone(), name.to_owned())))
     }
 
     /// Whether PostgreSQL accepts a value of type `given` where type `declared` is expected, without an
@@ -101,7 +96,7 @@ pub(super) fn server_type(name: &str) -> Option<Type> {
 
 impl Catalog for MemoryCatalog {
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>> {
-        let id = self.candidates(schema, name).find_map(|n| self.names.get(&n).copied())?;
+        let id = self.names.get(&Self::qualified(schema, name)).copied()?;
         self.table_by_id(id)
     }
 
@@ -110,7 +105,7 @@ impl Catalog for MemoryCatalog {
     }
 
     fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
-        self.candidates(schema, name).find_map(|n| self.views.get(&n).cloned())
+        self.views.get(&Self::qualified(schema, name)).cloned()
     }
 
     fn returns_set(&self, schema: Option<&str>, name: &str) -> bool {
@@ -182,7 +177,7 @@ impl Catalog for MemoryCatalog {
     }
 
     fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
-        let known = self.candidates(schema, name).find(|n| self.types.contains_key(n));
+        let known = Some(Self::qualified(schema, name)).filter(|n| self.types.contains_key(n));
         known.is_some_and(|n| self.constrained.contains(&n))
     }
 

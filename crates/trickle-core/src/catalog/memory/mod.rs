@@ -16,8 +16,10 @@ use std::sync::Arc;
 /// A name with its schema: the schema, then the name.
 pub(in crate::catalog) type Name = (String, String);
 
-/// A catalog in memory: tables, views, types and functions. The search path is `public` unless
-/// [`MemoryCatalog::set_search_path`] sets another one.
+/// The schema of objects with unqualified names.
+pub(in crate::catalog) const DEFAULT_SCHEMA: &str = "public";
+
+/// A catalog in memory: tables, views, types and functions. The search path is `public`.
 #[derive(Clone, Debug)]
 pub struct MemoryCatalog {
     tables: Vec<Arc<TableDef>>,
@@ -48,7 +50,6 @@ pub struct MemoryCatalog {
     /// The columns of each index, by name. Positions would not do, since dropping a column changes the
     /// positions of others.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
-    search_path: Vec<String>,
 }
 
 impl Default for MemoryCatalog {
@@ -70,7 +71,6 @@ impl Default for MemoryCatalog {
             vague: BTreeSet::new(),
             doubts: Vec::new(),
             indexes: Vec::new(),
-            search_path: vec!["public".to_owned()],
         }
     }
 }
@@ -100,11 +100,6 @@ impl MemoryCatalog {
     /// Errors of [`MemoryCatalog::from_ddl`].
     pub fn run(&mut self, sql: &str) -> Result<()> {
         crate::parse::each_definition(sql, |d, source| super::ddl::apply(self, d, source))
-    }
-
-    /// Sets the schemas in which unqualified names are looked up, in the order of the look-ups.
-    pub fn set_search_path(&mut self, schemas: impl IntoIterator<Item = impl Into<String>>) {
-        self.search_path = schemas.into_iter().map(Into::into).collect();
     }
 
     /// Makes an ordinary table in schema `public`, with an identity that no other table of the catalog has.
@@ -166,14 +161,14 @@ impl MemoryCatalog {
 
     /// Whether equal texts always have the same image under a collation.
     pub(in crate::catalog) fn is_exact_collation(&self, schema: Option<&str>, name: &str) -> bool {
-        !self.candidates(schema, name).any(|n| self.inexact.contains(&n))
+        !self.inexact.contains(&Self::qualified(schema, name))
     }
 
     /// Adds a function or an aggregate. The new one replaces a function with the same name and the same
     /// argument types, if there is one. A signature without a schema gets the first schema of the search
     /// path.
     pub fn add_function(&mut self, sig: FuncSig) {
-        let schema = sig.schema.as_deref().unwrap_or(self.default_schema()).to_owned();
+        let schema = sig.schema.as_deref().unwrap_or(DEFAULT_SCHEMA).to_owned();
         let name = sig.name.to_string();
         let sig = FuncSig { schema: Some(Arc::from(schema.as_str())), ..sig };
         let list = self.functions.entry((schema, name)).or_default();
@@ -268,11 +263,6 @@ impl MemoryCatalog {
     /// Returns all tables, in the order in which they were added.
     pub fn tables(&self) -> &[Arc<TableDef>] {
         &self.tables
-    }
-
-    /// Returns the schema in which objects with unqualified names are created.
-    pub(in crate::catalog) fn default_schema(&self) -> &str {
-        self.search_path.first().map_or("public", String::as_str)
     }
 
     fn next_id(&self) -> TableId {

@@ -124,7 +124,8 @@ impl Lowerer<'_> {
 }
 
 impl Tracks {
-    /// Returns the values of the added columns for a row of the base. `row` has the columns of this row.
+    /// Returns the values of the added columns for a row of the base. `row` has the values of this row's own
+    /// columns.
     pub(super) fn begin(&self, row: &[Expr]) -> Vec<Expr> {
         let first = |t: &Track| match &t.kind {
             Kind::Cycle { other, .. } => other.clone(),

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// the file. A segment without WAL always holds a row, unless a crash emptied it.
 const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
-/// Returns the first query before a refresh. The query finds the members that need a refresh whatever their
-/// buffers hold, and the buffers that hold any row. The query keeps no lock after it ends, assigns no
-/// transaction id and reads no buffer. Its cost per member is therefore next to nothing. The query's columns
-/// are a `pgt_id` and the name of a buffer's view; one of the two is NULL.
+/// Returns the first query before a refresh. The query finds the members that need a refresh even if their
+/// buffers are empty. It also finds the buffers that hold any row. The query keeps no lock after it ends,
+/// assigns no transaction id and reads no buffer. Its cost per member is therefore next to nothing. The
+/// query's columns are a `pgt_id` and the name of a buffer's view; one of the two is NULL.
 ///
 /// The name of a segment consists of the view's name and a number. A missing buffer counts as a buffer with
 /// rows. The statement that then reads the buffer reports the error.

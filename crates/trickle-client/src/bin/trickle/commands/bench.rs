@@ -106,8 +106,9 @@ pub(crate) struct Bench {
     compare: Vec<PathBuf>,
     /// Measure the extension beside the program, on a private server that has it installed.
     ///
-    /// Refreshes go by its SQL function and, with --capture, changes also by its triggers in C. With
-    /// --latency, its triggers and the server's own refreshes take the place of the program's.
+    /// Stream tables are also refreshed by the extension's SQL function and, with --capture, changes are also
+    /// captured by its triggers in C. With --latency, the triggers and refreshes of the extension take the
+    /// place of the program's.
     #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
     extension: bool,
     /// Start a private throw-away PostgreSQL server, as the demo does.

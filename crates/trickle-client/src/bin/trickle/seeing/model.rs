@@ -85,7 +85,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Describes a transaction, which counts as long from the age `long` on.
+    /// Describes a transaction. The transaction is reported if its age is at least `long`.
     pub(crate) fn new(of: &OpenTransaction, long: Duration) -> Open {
         let ms = u64::try_from(of.age.as_millis()).unwrap_or(u64::MAX);
         Open { pid: of.pid, ms, told: of.to_string(), long: of.age >= long }

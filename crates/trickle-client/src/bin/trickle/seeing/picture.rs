@@ -27,8 +27,8 @@ const PADDING: f64 = 24.0;
 /// The height that a line takes in each level that the line passes through.
 const PASSAGE: f64 = 14.0;
 const MARGIN: f64 = 10.0;
-/// The number of times that each level is sorted by its neighbour levels, and that its items are moved
-/// towards their neighbours.
+/// The number of passes that sort each level by the places of the linked items in a neighbour level. Equally
+/// many passes then move the items of each level towards the items that they are linked to.
 const SWEEPS: usize = 8;
 
 /// An item of a level.
