@@ -5,7 +5,7 @@
 //! parse: lower, prepare, delta, optimize, layout, render, print. `lower` and `delta` are parts of `plan`:
 //! the lowering, and the differentiation with its optimisation. The target is that `plan` takes no longer
 //! than `parse`. For a query that is not incremental, `verdict` takes the place of `plan` and `delta`: the
-//! time until the compiler says so.
+//! time until the compiler reports that the query is not incremental.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use trickle_core::stream_table::compile_parsed;
 use trickle_core::{Options, Refresh, Result, Verdict};
 
 /// Returns tables with a key and columns of types text and bigint by turns. `wide3`, `wide10` and `wide20`
-/// have that many columns, and `t1` to `t10` have five.
+/// have 3, 10 and 20 columns, and each of `t1` to `t10` has 5.
 fn catalog() -> Result<MemoryCatalog> {
     let table = |name: &str, width: usize| {
         let columns: String =

@@ -79,8 +79,8 @@ fn xxh64_rows(c: &mut Criterion) {
     group.finish();
 }
 
-/// Returns a frontier after a busy second. `open` transactions are still open: every third one of the latest
-/// transactions.
+/// Returns a frontier after a busy second. The number of transactions that are still open is `open`: every
+/// third one of the latest transactions.
 fn busy(open: u64) -> Frontier {
     let first = 1_000_000;
     let snapshot = Snapshot::new(first + 3 * open, (0..open).map(|i| first + 3 * i));
@@ -111,7 +111,7 @@ fn stream_table(i: u32, sources: impl IntoIterator<Item = u32>) -> StreamTableNo
     StreamTableNode { id, name, sources: sources.into_iter().map(named).collect(), apart: false }
 }
 
-/// Returns stream tables of which each reads the one with the number before its own.
+/// Returns a chain of stream tables: each reads the stream table with the preceding number.
 fn chain(n: u32) -> Vec<StreamTableNode> {
     (1..=n).map(|i| stream_table(i, [i - 1])).collect()
 }

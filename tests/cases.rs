@@ -1,5 +1,6 @@
 //! Ring 2: the case files. `TRICKLE_BLESS=1` rewrites their snapshots. `TRICKLE_CASE=part of a name` runs
-//! some of them. `TRICKLE_SQL=directory` writes the SQL of each case to that directory.
+//! only the case files with that part in their names. `TRICKLE_SQL=directory` writes the SQL of each case to
+//! that directory.
 //!
 //! Each case states the rows of its results. So only this ring catches an evaluator that agrees with the
 //! rules but not with SQL. Only this ring also catches a plan or a statement that changed although no result
@@ -33,7 +34,7 @@ fn holds(name: &str, file: &Path, bless: bool, written: Option<&Path>) -> Result
     let refused = |m: &BTreeMap<String, String>| ["verdict", "error"].map(|name| m.contains_key(name));
     match case.stale(&found) {
         None => Ok(()),
-        // The author of a case decides which kind of outcome it has. A run never changes that kind.
+        // The author of a case decides which kind of outcome the case has. A run never changes that kind.
         Some(_) if bless && refused(&case.snapshots) == refused(&found) => {
             std::fs::write(file, Case::with_snapshots(&text, &found)).unwrap();
             Ok(())

@@ -1,7 +1,7 @@
 //! The growth of plans with their queries. Only this test catches a rule that copies the delta of its input.
-//! With such a rule all results stay right, and so does every small case, but each level of nesting doubles
-//! the statement. The assertions are about work and never about time: the operators of the delta, and the
-//! bytes of its text.
+//! With such a rule all results stay right, and small queries show no fault, but each level of nesting
+//! doubles the statement. The assertions are about work and never about time: the operators of the delta, and
+//! the bytes of its text.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails as a test does")]
 
@@ -29,7 +29,7 @@ fn size(table: &StreamTable) -> (usize, usize) {
     (graph.reachable_from(&roots).len(), statements.iter().map(|s| print(s).text.len()).sum())
 }
 
-/// Makes `count` parts, each from its number (from 1). Joins the parts with `between` between them.
+/// Makes a part from each number from 1 to `count`, and joins the parts with `between`.
 fn parts(count: usize, between: &str, part: impl Fn(usize) -> String) -> String {
     (1..=count).map(part).collect::<Vec<_>>().join(between)
 }

@@ -248,7 +248,7 @@ fn deltas_read_current_states_only() {
 }
 
 /// A rendering may give more keys than `Keys` denotes. The readers of the keys restrict both sides of a
-/// difference to them, so keys of unchanged rows change nothing.
+/// difference to these keys, so keys of unchanged rows change nothing.
 #[test]
 fn more_keys_than_needed_change_nothing() {
     let more =
@@ -380,8 +380,8 @@ fn windows_of_near_rows() -> Vec<Sample> {
     samples
 }
 
-/// Checks every pair of states of six places in an order. Each place has one row or none. One place may also
-/// have two rows.
+/// Checks every pair of states. A state has six places in a fixed order. Each place has one row or none, and
+/// one place may also have two rows.
 #[test]
 fn windows_are_computed_near_what_changed() {
     let row = |o: i64, v: i64| Row::from(vec![Datum::Int(o), Datum::Int(v)]);

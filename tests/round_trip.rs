@@ -98,7 +98,7 @@ const NOT_YET: &[&str] = &[
     "a subquery as argument of a function under an outer join",
     // The query shows now(), and moves now() into another operator in another expression.
     "the stable function now()",
-    // The order of a window that is ordered by constants alone is the order of its rows.
+    // A window that is ordered by constants alone has the order of its input rows.
     "over rows in the order of a subquery",
 ];
 

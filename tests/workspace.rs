@@ -274,7 +274,7 @@ fn named_modules(code: &str) -> Vec<(usize, &str)> {
 struct Layer {
     row: usize,
     ground: bool,
-    /// The modules that this module uses, each with whether the use closes the deliberate cycle.
+    /// The modules that this module uses. The value is true if the use closes the deliberate cycle.
     uses: BTreeMap<String, bool>,
 }
 
@@ -357,8 +357,8 @@ const NUL: [(&str, &str); 3] = [
     ("sql/print/literal.rs", "constants are written without it"),
 ];
 
-/// ARCHITECTURE.md has a table for the engine and for each driver. A module without a row is one that a new
-/// maintainer does not find.
+/// ARCHITECTURE.md has a table for the engine and for each driver. A new maintainer does not find a module
+/// that has no row.
 #[test]
 fn architecture_lists_the_modules_of_engine_and_drivers() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -1,8 +1,8 @@
 //! Checks that no text makes parsing, lowering, compiling, rendering or printing panic, overflow the stack or
 //! never end.
 //!
-//! The first byte decides how the rest is read: as text, or as numbers of words. Words get past the parser
-//! more often.
+//! The first byte decides how the other bytes are read: as text, or as choices from a list of SQL words. A
+//! text of such words gets past the parser more often.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

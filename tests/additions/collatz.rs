@@ -1,5 +1,4 @@
-//! The function `collatz`: half of an even number, and three times an odd number plus 1. A function for a
-//! test.
+//! The function `collatz`: n / 2 for an even n, and 3 n + 1 for an odd n. A function for a test.
 
 use super::{Row, f};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! An operator, an aggregate and a function are one file each, and one line in a list. This test adds one of
 //! each to a copy of the core. The tests in the added files then pass the laws.
 //!
-//! Only this test catches a match over all operators, aggregates or functions outside their files.
+//! Only this test catches code outside these files that matches on every operator, aggregate or function.
 
 #![allow(
     clippy::unwrap_used,

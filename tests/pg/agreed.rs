@@ -1,6 +1,5 @@
-//! Functions of other roles that the query of a stream table runs only because of a change after its
-//! declaration. The tests catch an owner of a table, type or view whose own function runs with the rights of
-//! a reading role.
+//! A change after the declaration of a stream table would make its query run functions of other roles. The
+//! tests catch an owner of a table, type or view whose own function runs with the rights of a reading role.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};

@@ -117,8 +117,8 @@ fn a_failure_keeps_back_only_linked_tables() {
     });
 }
 
-/// One query finds the idle stream tables among many. A reader of a stream table that the same call may
-/// change does not count as idle.
+/// One query finds the idle stream tables among many. If the same call may change a stream table, a reader of
+/// that stream table does not count as idle.
 #[test]
 fn an_unlinked_reader_is_refreshed_in_the_call_of_its_source() {
     newest_server(async |db| {

@@ -1,5 +1,6 @@
-//! The whole path from SQL to a refreshed table. The test itself runs every statement. The statements of a
-//! compiled stream table suffice for that, and each kind of refresh gives the same result.
+//! The whole path from SQL to a refreshed table. The test itself runs every statement of a compiled stream
+//! table, without the engine's refresh machine. These statements suffice, and each kind of refresh gives the
+//! same result.
 
 use crate::capture::{run, run_all};
 use crate::support::{assert_same_bag, newest_server};

@@ -83,7 +83,7 @@ fn quoted(columns: &[&str], prefix: &str) -> String {
 }
 
 /// Returns the columns by their names in the buffer. Two columns have the names of the buffer's own columns,
-/// so their names in the buffer differ.
+/// so the buffer has these two columns under other names.
 fn buffered(columns: &[&str]) -> String {
     let of = |c: &&str| {
         if matches!(c.trim_start_matches('_'), "w" | "xid") { format!("_{c}") } else { (*c).into() }

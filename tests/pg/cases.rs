@@ -142,7 +142,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
         return;
     }
     let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == trickle_client::Mode::Differential;
-    // The engine asks the server for functions that the core alone does not know. So a query that the core
+    // The engine asks the server about functions that the core alone does not know. So a query that the core
     // refuses may still have a delta.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
     let all = match composed {

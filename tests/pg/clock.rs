@@ -1,8 +1,8 @@
 //! Queries over the clock on real servers: rows enter and leave as time passes.
 //!
-//! Only these tests can catch two errors. First, two operations may compute with different times: a refresh,
-//! a fill on several connections, a check or a reader. Second, a refresh may be skipped although time passed,
-//! because no table changed.
+//! Only these tests can catch two errors. First, two of these operations may compute with different times: a
+//! refresh, a fill on several connections, a check, and a refresh of a reader. Second, a refresh may be
+//! skipped although time passed, because no table changed.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, mode, name, newest_server, open, open_with, refresh, run,

@@ -456,8 +456,8 @@ const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status'
 
 const SPELLS: usize = 16;
 
-/// Number of series of refreshes at the beginning that do not count. In these series the process still
-/// prepares statements that it stores for later.
+/// Number of series at the beginning of the test whose growth is not counted. In these series the process
+/// still prepares statements that it stores for later.
 const LEARNING: usize = 6;
 
 /// A statement that turns autovacuum off for all tables. New statistics make the server plan stored

@@ -1,6 +1,6 @@
-//! Capture runs with the rights of another role than the owner of the source. The tests catch a cast, domain,
+//! Capture runs with the rights of a role other than the owner of the source. The tests catch a cast, domain,
 //! operator or function of the owner that capture would call with these rights. The tests also catch an
-//! alteration of a source that makes its writers fail.
+//! alteration of a source after which writers of the source fail.
 //!
 //! `bob` owns the source, and a superuser owns a stream table over the source. After each alteration bob
 //! writes in sessions that wrote before and in new sessions, at both isolation levels. Each function of bob

@@ -32,8 +32,8 @@ const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT a.v, b.id FROM a LEFT JOIN b USING (v)",
 ];
 
-/// Runs changes of a table that leave or insert a NULL in a column whose NOT NULL is not enforced. Asserts
-/// that each query's result stays right.
+/// Runs changes of a table. Each change leaves or inserts a NULL in a column whose NOT NULL is not enforced.
+/// Asserts that each query's result stays right.
 async fn asks_for_nulls(db: &Db, tables: &str, changes: &[&str]) {
     let (mut t, w) = incremental(db).await;
     for query in ASKING_FOR_NULLS {

@@ -43,8 +43,8 @@ async fn refresh_all(db: &Db) -> Cost {
     let mut t = Trickle::open(session, settings).await.unwrap();
     let looks = async || {
         let w = db.session().await;
-        // The fingerprint function with three arguments calls another fingerprint function, so it is not
-        // counted.
+        // Calls of the fingerprint function with three arguments are not counted, since each of these calls
+        // another fingerprint function.
         let looked = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint' \
              AND funcid <> 'pgtrickle.fingerprint(oid, int2, oid[])'::regprocedure";
         count(&w, looked).await
@@ -294,8 +294,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
             costs.push(cost);
         }
         let [a, b, c] = costs.as_slice() else { panic!("three rounds") };
-        // The number of some messages depends on the content of a buffer, so the test allows a growth of a
-        // tenth. Work that each stream table causes for all others would grow by a half.
+        // Some messages are sent more or less often, depending on the content of a buffer. So the test allows
+        // a growth of a tenth. Work that each stream table causes for all others would grow by a half.
         let grows = |by: fn(&Cost) -> i64| (by(c) - by(b)) * 10 <= (by(b) - by(a)) * 11;
         assert!(grows(|c| c.messages), "{} {} {}", a.messages, b.messages, c.messages);
         assert!(grows(|c| c.looks), "{} {} {}", a.looks, b.looks, c.looks);

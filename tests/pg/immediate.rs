@@ -1,8 +1,8 @@
 //! IMMEDIATE stream tables: each statement that writes a source also applies its delta. Locks and open
 //! transactions fix the order of all statements. The tests catch two errors that tests of one writer cannot
-//! show. The first can arise when another writer changes a result at the same time, the second when one
-//! statement changes several sources together. The tests also catch objects that remain after a drop or a
-//! change of mode.
+//! show. The first error can arise when another writer changes a result at the same time. The second error
+//! can arise when one statement changes several sources together. The tests also catch objects that remain
+//! after a drop or a change of mode.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, mode, name, open, pid, refresh, run, todays_server,

@@ -20,7 +20,7 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
 }
 
 /// Whether a reported lag is right. The process notes the end of the refresh, and then reads the clock for
-/// the lag. So up to 200 ms may lie between the two. A lag from a wrong commit is wrong by more.
+/// the lag. So up to 200 ms may lie between these two moments. A lag from a wrong commit is wrong by more.
 fn is_so(told: f64, passed: f64) -> bool {
     (passed - 0.1..passed + 200.0).contains(&told)
 }

@@ -1,6 +1,6 @@
-//! More tests like those in `guarantees`. A declaration may not guarantee a property that a plan could derive
-//! from it. docs/properties.md lists all declarations (`TRICKLE_BLESS=1` writes the list). The tests catch
-//! plans that rely on properties which the server does not enforce.
+//! More tests like those in `guarantees`. Some declarations do not guarantee a property that a plan could
+//! derive from them. docs/properties.md lists all declarations (`TRICKLE_BLESS=1` writes the list). The tests
+//! catch plans that rely on properties which the server does not enforce.
 
 use crate::objects::compare;
 use crate::support::{

@@ -104,8 +104,8 @@ pub(crate) async fn columns(s: &Session, relation: &str) -> String {
     s.client().query_one(text, &[&relation]).await.unwrap().get(0)
 }
 
-/// Returns `types` with the type below each domain in place of the domain. A stream table that is updated by
-/// deltas has these types instead of the domains of these cases.
+/// Returns `types` with the base type of each domain in place of the domain. A stream table that is updated
+/// by deltas has these types instead of the domains of these cases.
 fn without_domains(types: &str) -> String {
     let bases = [
         ("app.pos", "integer"),

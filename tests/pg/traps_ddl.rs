@@ -1,6 +1,6 @@
 //! The columns, name, rights or server of a source change under a stream table. The stream table is planned
 //! again, recomputed, or suspended with a reason, and a broken trigger never makes a writer fail. The tests
-//! catch a plan that runs over another table than the table for which it was made.
+//! catch a plan that runs over a table for which it was not made.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,

@@ -141,7 +141,7 @@ fn a_lagging_reader_is_recomputed_and_buffers_stay_small() {
 
 /// Catches rows of a temporary child in a result. Only the session that made the child sees its rows, and
 /// statements of that session on the parent write them too. A refresh runs the query in another session, so
-/// the query has none of them.
+/// the result must have none of these rows.
 #[test]
 fn rows_of_a_temporary_child_are_in_no_result() {
     todays_server(async |db| {

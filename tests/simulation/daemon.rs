@@ -190,8 +190,8 @@ impl Daemon {
         (due, wake)
     }
 
-    /// Examines whether due stream tables have changes, together with all stream tables that are examined as
-    /// often.
+    /// Examines whether the due stream tables have changes. Also examines all stream tables that are examined
+    /// equally often.
     fn look_at(&mut self, db: &Database, due: &[Due], wall: Time) {
         let look = self.agenda.look(due);
         let has = |id: &TableId| db.has_changes(*id) || self.is(Mutant::NoLook);

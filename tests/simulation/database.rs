@@ -22,7 +22,7 @@ pub(crate) type Bag = BTreeMap<Row, i64>;
 
 /// Returns the row by which a stream table is more than the sum of its sources. The weight of this row is the
 /// product of the sizes of the first and the last source. A delta of this row is right only if the delta
-/// reads the one source under the same snapshot as the window of the other.
+/// reads one source under the same snapshot as the window of the other source.
 pub(crate) fn pairs_of(id: TableId) -> Row {
     PAIRS + id.0
 }
@@ -265,8 +265,8 @@ impl Database {
     }
 
     /// Empties the buffer of a source if every reader has counted all of its changes. A reader that must be
-    /// recomputed needs no changes of the buffer. If the refresh of such a reader already runs, however, its
-    /// snapshot may not show the changes that the other readers have counted.
+    /// recomputed needs no changes of the buffer. However, if a refresh of such a reader is already running,
+    /// its snapshot possibly lacks changes that the other readers have counted.
     pub(crate) fn drain(&mut self, source: TableId) {
         let readers = self.catalog.iter().filter(|(_, e)| e.definition.sources.contains(&source));
         let mut counted: Vec<Option<Frontier>> = Vec::new();

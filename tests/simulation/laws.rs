@@ -159,8 +159,8 @@ fn difference(db: &Database, wanted: &Bag, found: &Bag) -> Option<(Law, String)>
     Some((law, format!("{what} has the weight {f} and should have {w}; {} rows differ", surplus.len())))
 }
 
-/// Returns the law that a stream table breaks whose refresh was just committed. Its contents must be the
-/// contents that its frontier denotes.
+/// Returns the law that a stream table breaks just after its refresh was committed, if any. The contents of
+/// the stream table must be those that its frontier denotes.
 pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>) -> Option<(Law, String)> {
     let (_, frontier) = db.catalog.get(&id)?.state.frontier.as_ref()?;
     let wanted = expected(db, id, frontier, together, &mut BTreeMap::new());
@@ -208,7 +208,7 @@ pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
 }
 
 /// Returns the longest time for which a stream table may be left unexamined, if a refresh takes `longest`.
-/// The time consists of the stream table's period in force and of its turn after that. `None` means that the
+/// The time is the stream table's period in force, plus the time that [`turn`] returns. `None` means that the
 /// stream table has no schedule.
 pub(crate) fn patience(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> Option<i64> {
     Some(daemon.period(id, longest)? + turn(daemon, scenario, id, longest))

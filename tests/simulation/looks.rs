@@ -228,8 +228,8 @@ impl Run {
             else {
                 continue;
             };
-            // A source in another group counts as fresh for its reader even if it was refreshed earlier, up
-            // to the jitter.
+            // If a source in another group was refreshed earlier by at most the jitter, the source counts as
+            // fresh for its reader.
             let jitter = daemon.period(*id, longest).unwrap_or(0) as f64 * self.scenario.options.jitter;
             let most = patience + jitter as i64 * groups + longest;
             let lag = laws::lag(&self.db, *id, bag, self.now);

@@ -99,8 +99,8 @@ fn all_laws_hold_in_every_run() {
     }
 }
 
-/// Number of runs within which some law must notice a mutant. Number of runs that are all used to find the
-/// laws that notice the mutant.
+/// Two numbers of runs. Within the first number of runs, some law must notice a mutant. The second number of
+/// runs is always used, to find all laws that notice the mutant.
 const ENOUGH: (u64, u64) = (1_500, 100);
 
 /// Laws that no mutant can break, since the simulation runs the core's own machine.

@@ -65,8 +65,8 @@ pub(crate) struct Seat {
     pub(crate) fence: Option<u64>,
     /// The time at which the clock, the machine or the task of the refresher last changed.
     pub(crate) disturbed: i64,
-    /// For each stream table whose last refresh failed here: the time of the failure, and its number of
-    /// errors then.
+    /// For each stream table whose last refresh failed here: the time of the failure, and the number of
+    /// errors that the stream table had then.
     pub(crate) failed: BTreeMap<TableId, (i64, u32)>,
     /// The time at which the last refresh of each stream table started, if that refresh succeeded.
     pub(crate) started: BTreeMap<TableId, i64>,
@@ -90,8 +90,8 @@ pub(crate) struct Run {
     pub(crate) open: BTreeMap<usize, Option<Xid>>,
     queue: BTreeMap<(i64, u64), Do>,
     queued: u64,
-    /// The tables that are refreshed together with a table, as planned when the refresh began. The key is the
-    /// holder of the locks with the table.
+    /// The tables that are refreshed together with a table, as planned when the refresh began. The key is a
+    /// pair: the holder of the locks, and the table.
     pub(crate) together: BTreeMap<(u64, TableId), BTreeSet<TableId>>,
     pub(crate) suspended: BTreeMap<TableId, i64>,
     pub(crate) failures: BTreeMap<TableId, u32>,

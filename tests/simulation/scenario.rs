@@ -5,8 +5,8 @@ use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Options, Schedule, Time};
 use trickle_core::testing::Choice;
 
-/// Returns a random number that depends only on the seed and on its purpose. So a run that leaves out one
-/// part has the same random numbers for the other parts.
+/// Returns a random number that depends only on the seed and on the purpose `what` of the number. So a run
+/// that leaves out one part has the same random numbers for the other parts.
 pub(crate) fn thrown(seed: u64, what: &[u64]) -> u64 {
     what.iter().fold(seed ^ 0x9E37_79B9_7F4A_7C15, |h, n| {
         let h = (h ^ n).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -228,7 +228,8 @@ impl Scenario {
             jitter: [0.0, 0.1, 0.3][choice.below(3)],
         };
         let faults = if calm || choice.one_in(2) { (0, 0) } else { (60, 100) };
-        // The writes are so many, and the refreshes take so long, that some stream table always waits.
+        // In a busy run there are so many writes, and refreshes take so long, that some stream table always
+        // waits.
         let busy = calm && choice.one_in(5);
         let mut scenario = Scenario {
             seed,

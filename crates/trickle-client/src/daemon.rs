@@ -60,8 +60,7 @@ impl Default for DaemonOptions {
 pub enum Event<'e> {
     /// Nothing is refreshed until the refresher is told to stop ([`DaemonOptions::enabled`]).
     Disabled,
-    /// Another refresher, which has this name, works. This refresher waits until the lease of the other one
-    /// ends.
+    /// Another refresher, which has this name, holds the lease. This refresher waits until that lease ends.
     Waiting(&'e str),
     /// The refresher is connected, and its scheduler has read this many stream tables from the catalog.
     Connected(usize),

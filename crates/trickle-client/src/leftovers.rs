@@ -27,7 +27,7 @@ const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL";
 
 /// Drops the objects of a session, and returns the names of statements that SQL's PREPARE made. The
 /// statements that this program keeps prepared are not among these, and stay. Usually users' code prepared no
-/// statement, and then this query costs a third of a block that drops statements.
+/// statement. In this case the query costs a third as much as a block that drops statements.
 const DROP: &str = "CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; \
      SELECT name AS prepared FROM pg_catalog.pg_prepared_statements WHERE from_sql";
 

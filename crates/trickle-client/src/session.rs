@@ -309,7 +309,7 @@ pub trait Connect: Send + Sync {
     }
 }
 
-/// Counts the statements at the beginning of a batch that belong to one phase and only control the
+/// Counts how many statements at the beginning of a batch belong to one phase and only control the
 /// transaction. Such statements have neither parameters nor rows.
 fn controls(batch: &[Statement]) -> usize {
     let phase = batch.first().map(|s| s.phase);

@@ -30,8 +30,8 @@ impl Connection for Session {
             };
             let was_kept = prepared.is_some();
             match self.rows(text, &params, prepared).await {
-                // Users' code can make the server drop a prepared statement. An open transaction was ended by
-                // the error, so that the second try is refused, too.
+                // Users' code can make the server drop a prepared statement. If a transaction was open, the
+                // error ended it, so the second try below is refused, too.
                 Err(e) if was_kept && e.sqlstate() == Some(DROPPED) => {
                     self.forget();
                     self.rows(text, &params, None).await
@@ -188,8 +188,8 @@ impl Session {
         self.received(text, params, prepared).await.map_err(server_error)
     }
 
-    /// Returns the same as [`Connection::columns`], but prepares no statement, since it would stay in a
-    /// server process that serves other clients, too.
+    /// Returns the same as [`Connection::columns`], but prepares no statement. A prepared statement would
+    /// stay in a server process that serves other clients, too.
     async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, ServerError> {
         let text = text.trim_end().trim_end_matches(';');
         let named = format!("SELECT * FROM ({text}) trickle_query LIMIT 0");

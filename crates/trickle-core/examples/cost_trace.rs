@@ -1,12 +1,13 @@
-//! Replays what refreshes cost, and says what the cost model's choices would have cost, beside the best in
-//! hindsight and beside always doing the same.
+//! Replays recorded refreshes under the cost model. For each query, prints the total time of the model's
+//! choices, of the best choices in hindsight, of full refreshes alone, and of deltas alone.
 //!
 //! ```console
 //! $ cargo run -p trickle-core --example cost_trace [TRACE.csv]
 //! ```
 //!
-//! A trace has a line for each refresh: the query's name, the change rows, and the milliseconds of a full
-//! refresh and of a delta. Without a file it is the one that the tests hold the model to.
+//! After a header, a trace has a line for each refresh: the query's name, the number of change rows, and the
+//! milliseconds of a full refresh and of a delta. Without a file, the program replays the trace with which
+//! the tests check the model.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
@@ -16,10 +17,10 @@ use trickle_core::cost::{Inputs, Model, Policy, Sample, Strategy, choose};
 
 const RECORDED: &str = include_str!("../src/cost/trace.csv");
 
-/// Rows of the tables that were refreshed when the trace was recorded.
+/// The number of rows in the tables over which the trace was recorded.
 const SOURCE_ROWS: u64 = 100_000;
 
-/// Change rows, and the milliseconds of either way.
+/// The number of change rows, the milliseconds of a full refresh, and the milliseconds of a delta.
 type Refresh = (u64, f64, f64);
 
 fn parse(trace: &str) -> Result<BTreeMap<&str, Vec<Refresh>>, Box<dyn Error>> {

@@ -4,9 +4,10 @@
 //! $ cargo run -p trickle-core --example embedder
 //! ```
 //!
-//! The core decides and never does: it asks a [`Catalog`] for the tables, and hands out statements one batch
-//! at a time. The embedder carries them to a server. Here a script prints every statement, and answers as a
-//! server would on which three orders changed since the last refresh.
+//! The core makes all decisions, but does no I/O. The core asks a [`Catalog`] for the tables, and hands out
+//! statements one batch at a time. The embedder sends the statements to a server. In this example, a script
+//! takes the place of the server. The script prints every statement, and answers as if three orders had
+//! changed since the last refresh.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
@@ -20,7 +21,7 @@ use trickle_core::refresh::{
 use trickle_core::types::Type;
 use trickle_core::{Options, compile};
 
-/// Tables as the embedder knows them; from its own metadata, a configuration file, or a server's catalog.
+/// The tables that the embedder knows, from its own metadata, a configuration file, or a server's catalog.
 struct Inventory(Vec<Arc<TableDef>>);
 
 impl Catalog for Inventory {
@@ -47,7 +48,8 @@ fn inventory() -> Inventory {
     Inventory(vec![Arc::new(TableDef { keys: vec![vec![0]], ..orders })])
 }
 
-/// What carries statements. A real one sends them; an error of the server would go into the outcome.
+/// A driver that prints statements and answers them by itself. A real driver sends the statements to a
+/// server, and puts an error of the server into the outcome.
 struct Script;
 
 impl Script {
@@ -64,9 +66,9 @@ impl Script {
         println!("{};\n", statement.text);
         let rows = match statement.kind {
             Kind::Decide => vec![decided()],
-            // Inserted, updated, deleted; the rows that were read are not counted.
+            // The numbers of rows inserted, updated and deleted.
             Kind::Program if statement.fetch => {
-                vec![vec![Value::Int8(0), Value::Int8(2), Value::Int8(0), Value::Null]]
+                vec![vec![Value::Int8(0), Value::Int8(2), Value::Int8(0)]]
             }
             _ => Vec::new(),
         };
@@ -74,7 +76,8 @@ impl Script {
     }
 }
 
-/// The row of the decision query, column by column as [`trickle_core::refresh::decide_text`] says.
+/// Returns the row of the decision query, with the columns that [`trickle_core::refresh::decide_text`]
+/// describes.
 fn decided() -> Vec<Value> {
     let frontier = r#"{"own":{},"system":"7001","database":16384,"snapshot":"740:740:"}"#;
     vec![
@@ -158,4 +161,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Step::Fail(failure) => return Err(failure.error.message().into()),
         }
     }
+}
+
+#[test]
+fn the_example_runs() {
+    assert!(main().is_ok());
 }

@@ -1,12 +1,13 @@
-//! Prints what trickle makes of a query: the plan, the delta plan, and every statement that keeps the result
-//! fresh.
+//! Compiles a query, and prints the plan, the delta plan, and every statement that keeps the result up to
+//! date.
 //!
 //! ```console
 //! $ cargo run -p trickle-core --example explain -- [--format text|dot|mermaid|sql] SCHEMA.sql "SELECT …"
 //! ```
 //!
-//! `SCHEMA.sql` holds CREATE TABLE statements, as `pg_dump --schema-only` writes them. Without arguments
-//! a small example is shown. Exit code 1: the query can only be recomputed; 2: bad usage or bad input.
+//! `SCHEMA.sql` holds CREATE TABLE statements, as `pg_dump --schema-only` writes them. Without arguments, the
+//! program uses a small example. The exit code is 1 if the query can only be recomputed, and 2 after bad
+//! usage or bad input.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 

@@ -1,12 +1,13 @@
-//! A property of an embedder's own code, over random queries and changes.
+//! A test of a property of an embedder's own code, over random queries and changes.
 //!
 //! ```console
 //! $ cargo run -p trickle-core --features testing --example property
 //! ```
 //!
 //! The embedder keeps results in a store of its own, to which it adds deltas. The property says that the
-//! store then has the rows of the query. The strategies of [`testing`](trickle_core::testing::strategies)
-//! draw queries and changes, and shrink a counterexample to a small one, which is printed as SQL.
+//! store then has the rows that the query returns. The strategies of
+//! [`testing`](trickle_core::testing::strategies) draw queries and changes, and shrink a counterexample. The
+//! smallest counterexample is printed as SQL.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
@@ -32,7 +33,8 @@ impl Store {
     }
 }
 
-/// The store of the state before, brought up to date by the delta, has the rows of the state after.
+/// Checks that the store has the rows of the current state, after the delta is added to the rows of the
+/// previous state.
 fn is_up_to_date(c: &Changed) -> Result<(), TestCaseError> {
     let rejected = |e: trickle_core::Error| TestCaseError::reject(e.to_string());
     let mut store = Store::default();
@@ -57,4 +59,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(TestError::Abort(why)) => return Err(why.to_string().into()),
     }
     Ok(())
+}
+
+#[test]
+fn the_example_runs() {
+    assert!(main().is_ok());
 }

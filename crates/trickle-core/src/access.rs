@@ -1,5 +1,5 @@
 //! The reads of a delta outside the change. They are the tables in which the delta looks up rows, the columns
-//! of these look-ups, and the nodes that it reads whole.
+//! of these look-ups, and the nodes that the delta reads whole.
 //!
 //! The cost of a refresh is proportional to the change only under one condition: every table is read through
 //! an index on columns whose values the delta supplies. To find these columns, the module walks over ΔQ from

@@ -50,7 +50,7 @@ struct Inner {
     doubt: Option<Doubt>,
 }
 
-/// An object that may exist although an error says that it does not exist, since no server was asked.
+/// An object that an error reports as not existing, but that may exist: no server was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     /// The object, as a noun.

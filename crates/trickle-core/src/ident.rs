@@ -54,8 +54,8 @@ impl Ident {
             Name::Shared(name) => name,
         }
     }
-    /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case. It must
-    /// not be a keyword, unless the keyword is unreserved.
+    /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case. If the
+    /// name is a keyword, the keyword must be unreserved.
     pub fn is_plain(&self) -> bool {
         let name = self.as_str();
         let Some(first) = name.bytes().next() else { return false };
@@ -190,8 +190,8 @@ impl NameSet {
     pub fn fresh(&mut self, wanted: &str) -> Ident {
         self.give(wanted, || Ident::new(wanted))
     }
-    /// Returns a name like [`NameSet::fresh`]. If the returned name is `wanted` itself, the two share their
-    /// text.
+    /// Returns a name like [`NameSet::fresh`]. If the returned name is `wanted` itself, both identifiers
+    /// share one text.
     pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
         self.give(wanted.as_str(), || wanted.clone())
     }
@@ -228,8 +228,8 @@ fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     }
 }
 
-/// The keywords that are not unreserved in at least one of PostgreSQL 15 to 18 (manual, appendix C).
-/// PostgreSQL's function `quote_ident` quotes these keywords. The list is sorted.
+/// The keywords of every category but "unreserved", in at least one of PostgreSQL 15 to 18 (manual, appendix
+/// C). PostgreSQL's function `quote_ident` quotes these keywords. The list is sorted.
 #[rustfmt::skip]
 const KEYWORDS: &[&str] = &[
     "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization",

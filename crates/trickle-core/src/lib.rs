@@ -86,9 +86,9 @@
 //! answers to the machine. `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the
 //! plans of a query.
 //!
-//! Rust 1.95 or later. The feature `testing` adds the generators and laws with which this crate is tested. It
-//! also makes the modules public that compile a query: `agg`, `delta`, `expr`, `lower`, `opt`, `rel` and
-//! `window`. Their items may change in every release.
+//! The crate needs Rust 1.95 or later. The feature `testing` adds the generators and laws with which this
+//! crate is tested. This feature also makes public the modules that compile a query: `agg`, `delta`, `expr`,
+//! `lower`, `opt`, `rel` and `window`. Their items may change in every release.
 #![cfg_attr(test, expect(clippy::too_many_lines, reason = "some tests go through a long list of queries"))]
 #![warn(clippy::doc_markdown)]
 #![cfg_attr(

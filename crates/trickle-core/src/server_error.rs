@@ -15,7 +15,7 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// Makes an error of the server with this SQLSTATE, five characters.
+    /// Makes an error of the server. The SQLSTATE has five characters.
     pub fn new(sqlstate: impl Into<String>, message: impl Into<String>) -> ServerError {
         ServerError { sqlstate: Some(sqlstate.into()), ..ServerError::lost(message) }
     }

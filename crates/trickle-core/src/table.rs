@@ -85,8 +85,8 @@ pub struct ForeignKey {
     pub target: TableId,
     /// The positions of the referenced columns in `target`. These columns are a key of `target`.
     pub target_columns: Vec<usize>,
-    /// Whether the foreign key is validated and enforced. Only a validated foreign key may simplify a delta,
-    /// and only if the user guarantees it.
+    /// Whether the foreign key is validated and enforced. A foreign key may simplify a delta only if it is
+    /// validated, and only if the user guarantees that validated foreign keys hold in every state.
     pub validated: bool,
 }
 

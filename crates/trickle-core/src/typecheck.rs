@@ -2,8 +2,8 @@
 //!
 //! A plan compares, sorts, adds and prints values by the types that lowering derived from its own tables of
 //! functions. If the server derives another type or collation, the result may be wrong. The server is
-//! therefore asked for every expression, aggregate and call of a plan, before the plan is used. Nothing is
-//! executed: the types are those of the columns of a view.
+//! therefore asked for every expression, aggregate and call of a plan, before the plan is used. The server
+//! executes none of them: it only derives the types of the columns of a view.
 
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
@@ -84,8 +84,8 @@ fn of_pairs(
     Ok(checks)
 }
 
-/// Makes a relation of NULLs of these types. The relation has two rows. If it had one, the rendering would
-/// replace the columns by their values, and the collation of a column would become an explicit COLLATE.
+/// Makes a relation of NULLs of these types. The relation has two rows. If it had one row, the rendering
+/// would replace the columns by their values, and the collation of a column would become an explicit COLLATE.
 fn nulls(types: impl Iterator<Item = Type>) -> Rel {
     let columns: Vec<Column> = types.map(|ty| Column { label: "c".into(), ty, nullable: true }).collect();
     let row: Vec<Expr> = columns.iter().map(|c| Expr::null(c.ty.clone())).collect();
@@ -166,7 +166,7 @@ impl Scalars {
     }
 
     /// Whether PostgreSQL cannot determine a collation for the expression, since its operands have different
-    /// collations. Such a value may be used where no collation is needed, but a column of a view cannot have
+    /// collations. Such a value may be used where no collation is needed, but a column of a view cannot hold
     /// it.
     fn has_no_collation(&mut self, e: &Expr) -> bool {
         let collation = |o: &&Expr| o.ty().collation().map(|(_, name)| name.to_owned());
@@ -190,14 +190,14 @@ impl Scalars {
     }
 }
 
-/// Returns a text type with an explicit COLLATE clause for the default collation. With it, only the types of
-/// the pair are compared, and not their collations.
+/// Returns a text type with an explicit COLLATE clause for the default collation. With this clause, only the
+/// types of the pair are compared, and not their collations.
 fn any_collation(ty: &Type) -> Type {
     ty.uncollated().collated("\"default\"", true)
 }
 
 /// Returns a description of the expression for messages. Returns `None` for an expression whose kind alone
-/// determines the type: lowering chooses neither a type nor an operator for it.
+/// determines the type. For such an expression, lowering chooses neither a type nor an operator.
 fn shown(e: &Expr) -> Option<String> {
     let types = |of: &[&Expr]| of.iter().map(|e| e.ty().to_string()).collect::<Vec<_>>();
     let operands = types(&e.children());

@@ -124,8 +124,8 @@ words! {
         Differential = "DIFFERENTIAL",
         /// The stream table was recomputed.
         Full = "FULL",
-        /// The stream table was recomputed since its frontier was missing, invalidated, or that of another
-        /// database.
+        /// The stream table was recomputed since its frontier was missing or invalidated, or came from
+        /// another database.
         Reinitialize = "REINITIALIZE",
         /// No action was taken, since the refresh did not take place.
         Skip = "SKIP",

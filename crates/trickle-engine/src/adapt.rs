@@ -51,7 +51,7 @@ pub(crate) struct Rebuilt {
 const ATTEMPTS: usize = 5;
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Plans stream tables, and the stream tables that they read, again in two cases.
+    /// Plans stream tables again in two cases, together with the stream tables that they read.
     ///
     /// The first case is that a table, view or function differs from the one that the plan was made for. The
     /// second case is that another version of trickle made the plan. A stream table whose query PostgreSQL
@@ -81,7 +81,7 @@ impl<C: RefreshDriver> Trickle<C> {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
-    /// Whether the plan of a stream table still fits, by the catalog as it is at this call.
+    /// Whether the plan of a stream table still fits, according to the catalog, which is read again.
     pub(crate) async fn fits_now(&mut self, e: &Entry) -> Result<bool> {
         let registry = self.linked(&[e.relation.id]).await?;
         match registry.get(e.id) {
@@ -90,8 +90,9 @@ impl<C: RefreshDriver> Trickle<C> {
         }
     }
 
-    /// Designs a query. The stream tables that it reads must have plans that fit their own sources. Stream
-    /// tables whose plans do not fit are planned again first, since a new plan may give them other columns.
+    /// Designs a query. The stream tables that the query reads must have plans that fit their own sources.
+    /// Stream tables whose plans do not fit are planned again first, since a new plan may give them other
+    /// columns.
     ///
     /// # Errors
     /// The errors of [`Trickle::design`]; an error of a stream table that cannot be planned any more.
@@ -302,7 +303,7 @@ fn own_name(e: &Entry) -> Name {
     Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() }
 }
 
-/// Whether an error of planning comes again at every further attempt.
+/// Whether an error of planning would occur again at every further attempt.
 pub(crate) fn is_final(e: &Error) -> bool {
     e.is_input() || e.sqlstate().is_some() && !e.is_busy() && !e.is_connection()
 }

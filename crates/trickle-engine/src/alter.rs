@@ -195,7 +195,7 @@ impl<C: RefreshDriver> Trickle<C> {
 
     /// Stops capturing the changes of a table at once, for a user whose work is disturbed by capture. Full
     /// refreshes bring its readers up to date until [`Trickle::enable`] is called. Creating, altering or
-    /// planning stream tables does not change that.
+    /// planning stream tables does not switch the capture on.
     ///
     /// # Errors
     /// No stream table reads the table; errors of the server.

@@ -178,8 +178,8 @@ pub(crate) async fn rebuild(
 }
 
 /// Returns the greatest number of bytes that a buffer may have. The limit is stored in the catalog, so that
-/// all clients have the same one. Two clients with different limits would each make all triggers again after
-/// the other.
+/// all clients have the same limit. If two clients had different limits, each would make all triggers again
+/// that the other had made.
 pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
     let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
@@ -195,7 +195,8 @@ pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) 
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }
 
-/// Does the same for all readers except for `continuing`.
+/// Marks all readers of a table for a recompute, as [`rebuild_readers`] does, except for those in
+/// `continuing`.
 async fn rebuild_readers_of(t: &dyn Connection, source: u32, continuing: &[i64], why: &str) -> Result<()> {
     let text = "SELECT pgtrickle.mark_readers($1, ARRAY(SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d \
          WHERE d.source_relid = $1 AND d.pgt_id <> ALL ($2)), $3)";

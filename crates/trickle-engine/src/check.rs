@@ -151,9 +151,9 @@ impl Compare<'_> {
 /// too, unless the query leaves open which of several equal values is shown.
 ///
 /// The comparison runs the user's own canonical query instead of the plan, so that it checks the plan too.
-/// The exception is a query that computes further with values that it leaves open. Examples are the text of
-/// a group's key, or the first rows of an order with ties. Run by hand, such a query may return other rows,
-/// which are right too. So the comparison runs the recompute of the plan instead.
+/// The exception is a query that computes further with values that it leaves open. Examples are the text of a
+/// group's key, or the first rows of an order with ties. Such a query may return other rows than a refresh,
+/// and both are right. So the comparison runs the recompute of the plan instead.
 async fn comparison(
     db: &dyn Connection,
     e: &Entry,
@@ -236,8 +236,8 @@ fn parts(list: &str, ty: &Type) -> String {
 }
 
 /// The greatest allowed difference of two sums of floats, as a fraction of the sums. Even the sum of all
-/// values of a huge table is more exact than this. The exception is a sum in which values cancelled each
-/// other that are larger than the sum by this factor.
+/// values of a huge table is more exact than this. The exception is a sum that is far smaller than the values
+/// in it, because these values cancelled each other.
 pub const ROUNDING: f64 = 1e-9;
 
 /// Returns the relation `judged`, which has the rows of `exact`. The flag `far` says that a row has no

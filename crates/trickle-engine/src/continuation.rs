@@ -1,7 +1,8 @@
 //! Decides whether refreshes by another plan may continue from the stored rows of a stream table. For
 //! partitions that a command adds or takes, [`crate::capture`] makes the same decision. If refreshes may not
-//! continue, [`Trickle::redo`] forgets the frontier of the stored rows, or [`crate::alter`] builds a table
-//! beside. A full refresh, which does not depend on the stored rows, then recomputes them.
+//! continue, [`Trickle::redo`] forgets the frontier of the stored rows, or [`crate::alter`] builds a new
+//! table beside the former one. A full refresh, which does not depend on the stored rows, then recomputes all
+//! rows.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -45,8 +46,8 @@ const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint =
      parts = pgtrickle.parts(source_relid, false) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
 
-/// A query that finds a buffer of one of the tables `$1` whose triggers were made for a former definition of
-/// the table.
+/// A query that finds whether one of the tables `$1` has capture triggers that were made for a former
+/// definition of the table.
 const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
      AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) LIMIT 1";
 

@@ -173,8 +173,8 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Reports the schemas that refreshes leave out of the search path. For a table that is built beside,
-    /// the report was made for its stream table already.
+    /// Reports the schemas that refreshes leave out of the search path. For a new table that is built beside
+    /// a stream table, the report was already made for the stream table.
     pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
         if &*design.relation.schema != capture::HIDDEN
             && let Some(left) = left_out(self.db(), design).await?

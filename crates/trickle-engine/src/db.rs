@@ -133,8 +133,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Converts the result to an answer for the refresh machine. The answer has no rows if the statement is
-    /// one that does not fetch rows.
+    /// Converts the result to an answer for the refresh machine. The answer has no rows if the statement does
+    /// not fetch rows.
     pub fn answer(&self, statement: &Statement) -> Answer {
         let told = |cell: &Cell| match cell {
             Cell::Bool(b) => Value::Bool(*b),

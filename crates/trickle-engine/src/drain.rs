@@ -3,7 +3,7 @@
 //!
 //! A large segment is emptied in place if no session writes it at the time and every reader has counted all
 //! of its rows. A writer that arrives meanwhile waits as long as a TRUNCATE takes. If a large segment cannot
-//! be emptied in place, it is closed, and a new segment is begun or an empty one is opened again.
+//! be emptied in place, it is closed, and a new segment is begun or an empty segment is opened again.
 //!
 //! A closed segment is emptied once every reader has counted all of its rows. The empty segment is not
 //! dropped, since a session that still has the former trigger function may write it later. Only a segment
@@ -116,12 +116,13 @@ impl<C: RefreshDriver> Trickle<C> {
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
         let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
-        // One session at a time drains the buffer, and only if this segment is still the open one.
+        // One session at a time drains the buffer, and only if this segment is still the open segment.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
         let held =
             t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        // A segment that reached its limit is not emptied in place: no frontier counts its row of weight 0.
+        // A segment that reached its limit has a row of weight 0, which no frontier counts. So such a segment
+        // is not emptied in place.
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
@@ -268,7 +269,7 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
 enum Closed {
     /// A closed segment has rows that a reader has not counted.
     Needed(Option<u32>),
-    /// No closed segment has such rows.
+    /// Every reader has counted all rows of the closed segments.
     Empty(Option<u32>),
 }
 
@@ -367,10 +368,10 @@ async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Re
     if !row.get::<bool>(1) || rebuilt.is_empty() {
         return Ok(row.get(1));
     }
-    // A stream table that is being recomputed may read a snapshot older than rows that the others have
-    // counted. A refresh locks its stream table before it takes its snapshot. So its recompute will see all
-    // that was committed when the query above ran, if two conditions are met. The stream table is not locked
-    // now, and a second run of the query still lists it.
+    // A stream table that is being recomputed may read a snapshot that is older than rows which the other
+    // readers have counted. A refresh locks its stream table before it takes its snapshot. Suppose that a
+    // stream table is not locked now, and that a second run of the query still lists it. Then its recompute
+    // will see all that was committed when the query above ran.
     let locked = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
          WHERE d.datname = current_database() AND l.relation = ANY ($1) AND l.granted \
          AND l.mode = 'ShareUpdateExclusiveLock')";

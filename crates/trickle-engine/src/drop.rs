@@ -171,7 +171,7 @@ async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
 /// Drops the remaining objects of a stream table that was deleted from the catalog.
 async fn clear(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     drop_states(t, e.id, &format!("drop {}", shown(e))).await?;
-    // The changes of the stream table itself were captured for its readers.
+    // The stream table may itself be a source whose changes are captured.
     capture::release(t, e.relation.id.0).await.map(drop)
 }
 

@@ -9,7 +9,7 @@ use trickle_core::refresh::{Failure, FailureKind};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of one of three sorts: the request is wrong, a server returned an error, or no server can be
-/// reached. The fields are private, and methods return its properties.
+/// reached. The fields are private, and methods return the properties of the error.
 #[derive(Debug)]
 pub struct Error(Box<Parts>);
 

@@ -36,8 +36,8 @@ pub struct Explained {
     pub recompute: Vec<(&'static str, Vec<String>)>,
     /// The time between two recomputes by a refresher, where a source of the query is not captured.
     pub polled_every: Option<Duration>,
-    /// The sources without triggers. Each refresh reads such a source as a whole and compares it with a
-    /// copy.
+    /// The sources without triggers. Each refresh reads a source without triggers as a whole, and compares
+    /// the source with a copy.
     pub compared: Vec<String>,
     /// The indexes and statistics by which deltas find rows of each source.
     pub reach: BTreeMap<TableId, Reach>,

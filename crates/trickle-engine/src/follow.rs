@@ -19,12 +19,12 @@ pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_s
     AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Removes what belonged to dropped relations. For a dropped stream table, drops all objects that belong
-    /// to it. For any other dropped relation, removes its capture. Returns messages for the user.
+    /// Removes the objects that belonged to dropped relations. For a dropped stream table, drops all objects
+    /// that belong to it. For any other dropped relation, removes its capture. Returns messages for the user.
     ///
-    /// Readers of a dropped relation are left to their next refresh, since another table may have the name
-    /// of the relation by then. But the triggers of an IMMEDIATE reader are dropped at once, since they
-    /// would fail in writers of its other sources.
+    /// Readers of a dropped relation are left to their next refresh, since another table may have the name of
+    /// the relation by then. But the triggers of an IMMEDIATE reader are dropped at once, since these
+    /// triggers would fail in the statements that write the reader's other sources.
     ///
     /// # Errors
     /// Errors of the server.
@@ -115,8 +115,8 @@ impl<C: RefreshDriver> Trickle<C> {
         .await
     }
 
-    /// Ends after the command what [`Trickle::partitions_leave`] began before it. Where this fails, the
-    /// readers of the tables are marked for a recompute.
+    /// Ends, after a command, the capture that [`Trickle::partitions_leave`] began before the command. If
+    /// this fails, the readers of the tables are marked for a recompute.
     ///
     /// # Errors
     /// Errors of the server while it leaves the marks.

@@ -1,6 +1,6 @@
 //! Gives hidden objects of other roles to the catalog's owner.
 //!
-//! Until version 3 of the catalog, each role owned the buffers and states of its stream tables. That role
+//! Before version 3 of the catalog, each role owned the buffers and states of its stream tables. That role
 //! could add code to its buffers and states, and the code runs when another role reads or writes them.
 //! Buffers and states without such code get the catalog's owner as their owner, and keep their rows. Views
 //! and functions are made again from the descriptions in the catalog. All other objects are dropped, and

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 
 /// The sessions and prepared transactions that hold locks on the tables `$1`, in modes that make writers and
 /// DDL wait. A lock of a prepared transaction has no process. Each prepared transaction also holds a lock on
-/// its own number. By this lock its owner is found, since both locks have the same virtual transaction.
+/// its own number. The query finds the prepared transaction of a lock by the lock on the number, since both
+/// locks have the same virtual transaction.
 const HOLDERS: &str = "
 SELECT DISTINCT coalesce(h.pid, 0), coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''),
     coalesce(a.state, '?'), extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::int8,
@@ -21,8 +22,8 @@ WHERE h.relation = ANY ($1) AND h.database = (SELECT oid FROM pg_database WHERE 
 
 /// The sessions and prepared transactions that block the process `$1`, with the table whose lock it waits
 /// for. `pg_blocking_pids` returns 0 for each prepared transaction. A prepared transaction is therefore found
-/// by a lock that it holds: on the table that the process waits for, or on the number of the prepared
-/// transaction itself, if the process waits for its end.
+/// by a lock that it holds. That lock is on the table that the process waits for. If the process waits for
+/// the end of the prepared transaction, that lock is on the number of the transaction.
 pub(crate) const BLOCKERS: &str = "
 SELECT b.pid, coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
     extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::int8,

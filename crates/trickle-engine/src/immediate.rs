@@ -138,8 +138,7 @@ pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -
     }
 }
 
-/// The tables that stream tables among the sources of `$1` read, directly or through others, without the
-/// tables that `$1` reads itself.
+/// The tables that stream table `$1` reads only through other stream tables, and never directly.
 const ABOVE: &str = "
 WITH RECURSIVE above(id) AS (
     SELECT u.pgt_id FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid

@@ -2,10 +2,10 @@
 //!
 //! The leader is an ordinary refresh, and the workers are further connections. Before the statement that
 //! fills the table, the leader exports its snapshot. The workers and the leader then insert the rows
-//! together. Each of them inserts the rows for ranges of one table: the largest in which the query is linear.
-//! A query is linear in a table if its result is the sum of its results over the parts of the table. The rows
-//! stay within the server on their way from table to table. No transaction can span several connections, so
-//! the load follows these rules:
+//! together. Each of them inserts the rows for ranges of one table, which is the largest table in which the
+//! query is linear. A query is linear in a table if its result is the sum of its results over the parts of
+//! the table. The rows stay within the server on their way from table to table. No transaction can span
+//! several connections, so the load follows these rules:
 //!
 //! - A table is loaded on several connections only if it was never filled and has no page, and no other
 //!   stream table reads it. The reason is that the leader's snapshot does not show the rows that workers
@@ -18,9 +18,9 @@
 //!   leader lives, and at that time the leader still holds its lock. A refresh of a table that was never
 //!   filled locks out writers ([`Lock::Writers`]). A refresh after the death of a leader therefore sees all
 //!   rows that its workers committed, since these workers ended before its snapshot. A load on several
-//!   connections needs no such lock. A worker of a dead leader may still have to commit its rows, but it
-//!   inserted these rows before its leader died. So the table has pages, and a load requires a table without
-//!   pages.
+//!   connections needs no such lock, since it requires a table without pages. A worker of a dead leader may
+//!   still have to commit its rows. But the worker inserted these rows before the leader died, so the table
+//!   has pages.
 //! - A worker that cannot join the load is left out. If a worker fails later, the load ends, and one
 //!   connection fills the table alone.
 

@@ -1,4 +1,4 @@
-//! DDL on a user's table, which never blocks other sessions for long.
+//! Runs DDL on users' tables without blocking other sessions for long.
 //!
 //! A session that waits for a lock blocks all sessions that request a lock after it. So each attempt waits
 //! for a short time only. An attempt that fails reports the sessions that hold the lock, and leaves the
@@ -79,9 +79,9 @@ pub(crate) fn not_catalog_owner(e: Error) -> Error {
 }
 
 /// Returns the statement that limits waits for locks to `longest`, and also to 80 % of the server's
-/// `deadlock_timeout`. Another session may wait for this session and have begun to wait later. Such a
-/// session looks for a deadlock only after this session has stopped waiting. So the server does not cancel
-/// the statement of that other session.
+/// `deadlock_timeout`. Another session may begin to wait for this session while this session waits. That
+/// other session looks for a deadlock only after this session has stopped waiting, so the server does not
+/// cancel its statement.
 fn lock_timeout(longest: Duration) -> String {
     format!(
         "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \

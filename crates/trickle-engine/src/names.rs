@@ -10,7 +10,7 @@ use trickle_core::sql::Ident;
 pub struct Name {
     /// The schema, if the name has one.
     pub schema: Option<String>,
-    /// The last part.
+    /// The name without the schema.
     pub name: String,
 }
 

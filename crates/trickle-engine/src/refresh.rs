@@ -51,8 +51,8 @@ pub struct Refreshed {
 }
 
 impl Refreshed {
-    /// If a new result of the stream table was built beside the former one, adds the work of building it.
-    /// That work was done before the run.
+    /// If a new result of the stream table was built beside the former one, adds the work of building it to
+    /// the report. That work was done before the run.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
         let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
@@ -224,7 +224,7 @@ impl<C: RefreshDriver> Trickle<C> {
 
     /// Refreshes the groups of the `wanted` stream tables, with all stream tables of the same group that they
     /// read. If a wanted stream table is [apart](trickle_core::dag::StreamTableNode::apart) from a stream
-    /// table that it reads, the latter is not refreshed.
+    /// table that it reads, only the wanted one is refreshed.
     pub async fn refresh_linked(
         &mut self,
         wanted: &[TableId],

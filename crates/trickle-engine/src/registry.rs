@@ -93,8 +93,8 @@ pub struct Entry {
     pub last_error: Option<String>,
     /// The settings at creation that can change a value of the result.
     pub settings: Vec<Setting>,
-    /// The same settings as refreshes put them in force. The search path has only schemas that the owner can
-    /// trust (`pgtrickle.safe_path`).
+    /// The settings at creation, in the form in which refreshes put them in force. The search path has only
+    /// schemas that the owner can trust (`pgtrickle.safe_path`).
     pub in_force: Vec<Setting>,
     /// The relations that the stream table reads.
     pub dependencies: Vec<Dependency>,
@@ -144,8 +144,8 @@ impl Entry {
         kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
     }
 
-    /// Returns the sources of which some changes were not captured, although all changes of the partitions
-    /// that stayed were.
+    /// Returns the sources of which some changes were not captured, but all changes of the partitions that
+    /// stayed were captured.
     pub(crate) fn in_part(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|d| d.stayed.is_some())
     }

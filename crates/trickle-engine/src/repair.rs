@@ -36,7 +36,7 @@ impl<C: RefreshDriver> Trickle<C> {
         self.refresh(std::slice::from_ref(name), &options).await
     }
 
-    /// Makes those capture triggers again that are missing or altered, or not of the kind that
+    /// Makes capture triggers again where they are missing or altered, or are not of the kind that
     /// [`CaptureOptions`](capture::CaptureOptions) requests. Checks the sources of this role's stream tables.
     /// If `only` is not empty, checks only the tables named there. Readers of a repaired table are recomputed
     /// once afterwards. Returns the names of the repaired tables.

@@ -52,7 +52,7 @@ pub(crate) struct Resolved {
     pub(crate) locks: bool,
     /// A volatile operator in the query, or in a view that the query reads.
     pub(crate) volatile_operator: Option<String>,
-    /// The reasons for full refreshes because a plan would take an object of the query for one of
+    /// The reasons for full refreshes that arise because a plan would take an object of the query for one of
     /// PostgreSQL's own (`lookalikes`).
     pub(crate) lookalikes: Vec<Reason>,
 }

@@ -19,7 +19,7 @@ impl Voice {
         }
     }
 
-    /// Returns the one of two texts that has this voice.
+    /// Returns `program` or `sql`, whichever text is in the language of this voice.
     pub(crate) fn one(self, program: &'static str, sql: &'static str) -> &'static str {
         match self {
             Voice::Program => program,

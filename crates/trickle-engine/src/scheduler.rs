@@ -251,8 +251,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Checks for conditions that harm the database, once in [`CONCERN`]. The checks are more frequent if a
-    /// fifth of the age at which an open transaction is reported is shorter than that.
+    /// Checks for conditions that harm the database, once in [`CONCERN`]. If a fifth of
+    /// [`crate::Settings::long_transaction`] is shorter than [`CONCERN`], checks once in that shorter time.
     async fn concern<C: RefreshDriver>(&mut self, watch: &Trickle<C>) -> Result<()> {
         let often = (watch.settings.long_transaction / 5).min(CONCERN);
         if self.asked.is_some_and(|at| at.elapsed() < often) {
@@ -321,8 +321,8 @@ impl Scheduler {
 
     /// Returns the result that a look at `time` would have, if no transaction was committed between the last
     /// [`forget_still`](Scheduler::forget_still) and `time`. Sends no statement to the server. Returns `None`
-    /// where a look would need a statement. The reason may be a buffer to empty, or a due stream table that
-    /// reads the clock or was not looked at since then.
+    /// where a look would need a statement. The reason may be a buffer to empty. It may also be a due stream
+    /// table that reads the clock, or that was not looked at since that call of `forget_still`.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;

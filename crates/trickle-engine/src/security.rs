@@ -67,8 +67,8 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
-/// The functions and tables of other roles to which the owner of a stream table agreed. No other functions
-/// run with the owner's rights, and no other tables are read with them.
+/// The functions and tables of other roles to which the owner of a stream table agreed. No other functions of
+/// other roles run with the owner's rights, and no other tables of theirs are read with these rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// The functions of other roles that may run, by oid.
@@ -80,10 +80,10 @@ pub struct Agreed {
 
 /// The code that a query would run and that belongs neither to the current role nor to a superuser.
 ///
-/// All such code consists of functions. The query calls these functions, or uses them in its operators,
-/// casts or aggregates, or in the domains and ranges among its types. Row security policies of the relations
-/// call such functions too. All casts of the types of all columns that the query can reach count, since
-/// stored values are written as text and compared.
+/// All such code consists of functions. The query calls these functions, or uses them in its operators, casts
+/// or aggregates, or in the domains and ranges among its types. Row security policies of the relations call
+/// such functions too. The casts of all column types that the query can reach count too, since stored values
+/// are written as text and compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     /// The functions and tables of other roles to which the owner of the stream table must agree.
@@ -165,8 +165,8 @@ const REACHED: &str = "
 )";
 
 /// Rows of four kinds. The first kind is functions of other roles, with their owners. The second kind is
-/// relations that views of other roles read with the caller's rights, with these views. The others are all
-/// types, and all other objects that the values depend on.
+/// relations that views of other roles read with the caller's rights, each with such a view. The third kind
+/// is all types. The fourth kind is all other objects that the values depend on.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text

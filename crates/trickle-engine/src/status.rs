@@ -1,5 +1,5 @@
-//! The state of stream tables, for people, and as JSON for programs. Submodules have their pending changes
-//! (`waiting`), their buffers and their history, and the refresher.
+//! The state of stream tables, for people, and as JSON for programs. Submodules have the pending changes of
+//! stream tables (`waiting`), their buffers and their history, and the refresher.
 //!
 //! Instants are texts in ISO 8601, in UTC, by PostgreSQL's clock.
 

@@ -49,9 +49,9 @@ pub struct Settings {
     /// prepared, nothing is left in the server process after a transaction. Through a pooler, nothing is
     /// left in the server process, whatever this setting says ([`Host::greeted`](crate::db::Host::greeted)).
     pub use_prepared_statements: bool,
-    /// The `work_mem` of every refresh, in MiB. If `merge_work_mem_max_mb` is set, this is the least
-    /// `work_mem`. With `None`, the server's setting applies; if `merge_work_mem_max_mb` is set,
-    /// PostgreSQL's default is the least `work_mem`.
+    /// The `work_mem` of every refresh, in MiB. If `merge_work_mem_max_mb` is set, this value is the least
+    /// `work_mem`. With `None`, the server's setting applies; if `merge_work_mem_max_mb` is set, PostgreSQL's
+    /// default is the least `work_mem`.
     pub merge_work_mem_mb: Option<u32>,
     /// The greatest `work_mem`, in MiB, of a refresh that sorts and hashes many rows.
     pub merge_work_mem_max_mb: Option<u32>,
@@ -316,8 +316,8 @@ impl<C: RefreshDriver> Trickle<C> {
     ///
     /// # Errors
     /// The current role is no superuser. The database has no catalog, or the catalog belongs to the
-    /// extension. The catalog has an object that trickle's scripts do not make. A role other than its owner
-    /// could have written the query of a stream table.
+    /// extension. The catalog has an object that trickle's scripts do not make. A role could have written the
+    /// query of a stream table that it does not own.
     pub async fn take_catalog(&mut self) -> Result<Vec<String>> {
         schema::take_over(&mut self.connection).await
     }
@@ -432,9 +432,9 @@ async fn keep<C: RefreshDriver>(connection: &mut C, prepared: bool) {
     }
 }
 
-/// Changes settings of the role or the database that would end a session within a refresh, or keep the
-/// session from reading the catalog's views. The timeout for sessions that are idle in a transaction becomes
-/// at least a minute.
+/// Overrides settings of the role or the database by which the server would end the session during a refresh,
+/// or refuse to read the catalog's views. The timeout for sessions that are idle in a transaction becomes at
+/// least a minute.
 async fn lift_session_limits<C: RefreshDriver>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
     if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;

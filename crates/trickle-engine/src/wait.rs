@@ -24,7 +24,7 @@ pub struct Waited {
     pub waited: Duration,
 }
 
-/// The frontier of a stream table, and whether this frontier has every transaction of the wanted one.
+/// The frontier of a stream table, and whether this frontier has every transaction of the wanted frontier.
 struct FrontierReach {
     frontier: Option<String>,
     reached: bool,

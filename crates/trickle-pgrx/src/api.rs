@@ -176,7 +176,8 @@ mod pgtrickle {
 }
 
 thread_local! {
-    /// Knowledge about the database that this process keeps from call to call. A call that fails discards it.
+    /// Knowledge about the database that this process keeps from call to call. A call that fails discards
+    /// this knowledge.
     static CACHE: RefCell<ConnectionCache> = RefCell::default();
 }
 
@@ -397,8 +398,8 @@ fn no_wal(hint: &str) -> Error {
     Error::input("capture from the WAL is not built yet").hint(hint)
 }
 
-/// Whether this `diamond_consistency` lets a stream table be refreshed in a transaction of its own, without
-/// the stream tables that it is linked to.
+/// Whether this `diamond_consistency` means that a stream table is refreshed in a transaction of its own,
+/// after the stream tables that it reads.
 fn is_apart(consistency: &str) -> Result<bool> {
     match consistency.to_ascii_lowercase().as_str() {
         "atomic" => Ok(false),

@@ -138,7 +138,8 @@ fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     quietly(async |t| t.follow(id).await)
 }
 
-/// A command that takes partitions from captured tables, whose buffers have the rows as deleted.
+/// A command that takes partitions from captured tables. The buffers of these tables have the rows of the
+/// partitions as deleted rows.
 pub(crate) struct Left {
     removal: Removal,
     followed: Vec<Followed>,
@@ -146,7 +147,8 @@ pub(crate) struct Left {
 
 /// Follows a command that is about to take partitions from their parents. The caller has checked that the
 /// user may run the command. Returns `None` where no captured table has the rows of the partitions as
-/// changes. An error about a lock is the user's: the command would wait for the same lock once more.
+/// changes. An error about a lock is raised for the user, since the command would otherwise wait for the same
+/// lock once more.
 pub(crate) fn partitions_leave(removal: Removal) -> Option<Left> {
     let _acting = Acting::begin(catalog_owner()?.to_u32());
     let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&removal).await;
@@ -161,8 +163,8 @@ pub(crate) fn partitions_leave(removal: Removal) -> Option<Left> {
     (!followed.is_empty()).then_some(Left { removal, followed })
 }
 
-/// Ends after the command what [`partitions_leave`] began before it. An error fails the command, since the
-/// buffers have rows as deleted, and not even a mark could be left.
+/// Ends, after a command, the capture that [`partitions_leave`] began before the command. An error makes the
+/// command fail, since the buffers have rows as deleted, and not even a mark could be left.
 pub(crate) fn partitions_left(left: &Left) {
     let Some(owner) = catalog_owner() else { return };
     let _acting = Acting::begin(owner.to_u32());

@@ -17,7 +17,7 @@ mod workers;
 
 pgrx::pg_module_magic!(name, version);
 
-/// Initializes the library. The server calls it when it loads the library.
+/// Initializes the library. The server calls this function when it loads the library.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     gucs::define();

@@ -3,8 +3,8 @@
 //! a name that the engine and the server resolve, type or compute differently. The tests also catch a
 //! construct that the engine refuses without need.
 //!
-//! `just catalogue` tests all subjects, which takes more than an hour. `./x test` tests a part, another one
-//! each day.
+//! `just catalogue` tests all subjects, which takes more than an hour. `./x test` tests one part, a different
+//! one each day.
 
 mod samples;
 mod subjects;
@@ -34,7 +34,7 @@ enum Outcome {
     Recomputed(String),
     /// The stream table is refused, for this reason.
     Refused(String),
-    /// The query has another value in each transaction.
+    /// The query has a different value in each transaction.
     Unrepeatable,
     /// The query raises an error with all samples of arguments.
     Raises,

@@ -6,8 +6,8 @@ use std::fmt::Write;
 struct Sample(&'static str, &'static [&'static str]);
 
 /// Ordinary types, enums and ranges. Values that are equal and written differently are neighbours (1.0 and
-/// 1.00, two intervals of a day). So are values at which functions change their behaviour (0, negative,
-/// empty).
+/// 1.00, two intervals of a day). Values at which functions change their behaviour (0, negative, empty) are
+/// neighbours, too.
 const SAMPLES: &[Sample] = &[
     Sample("bool", &["true", "false"]),
     Sample("bytea", &[r"\x", r"\x0102ff", r"\x616263", r"\x61"]),

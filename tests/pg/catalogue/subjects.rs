@@ -14,7 +14,7 @@ pub(super) struct Subject {
 }
 
 /// A query for the functions that are not volatile. Functions that only the server calls (input and output of
-/// types, support of indexes) take or return types that no column has.
+/// types, support of indexes) are no subjects, since they take or return types that no column has.
 const FUNCTIONS: &str = "
 SELECT p.oid::regprocedure::text, quote_ident(p.proname), ARRAY(SELECT format_type(a.oid, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY a(oid, n) ORDER BY n),
     p.prokind::text, coalesce(g.aggkind::text, 'n'), coalesce(g.aggnumdirectargs::int, 0), p.provariadic <> 0
@@ -94,8 +94,8 @@ async fn spellings(s: &Session) -> Vec<(String, &'static str)> {
     all
 }
 
-/// Returns queries of a call. The first query has the columns as arguments. In the others, literals replace
-/// all arguments but the first, the last argument, or all arguments.
+/// Returns queries of a call. The first query has the columns as arguments. In the other queries, literals
+/// replace only the last argument, or each argument after the first, or every argument.
 fn calls(args: &[&str], query: impl Fn(&str) -> String) -> Vec<String> {
     let columns: Vec<String> = args.iter().map(|ty| column(ty)).collect();
     let mut lists = vec![columns.clone()];

@@ -329,8 +329,8 @@ fn public_has_no_rights_and_definer_functions_pin_their_path() {
         let schema = "SELECT a.privilege_type FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a \
              WHERE n.nspname = 'pgtrickle_changes' AND a.grantee = 0";
         assert!(rows(&s, schema).await.is_empty());
-        // A SECURITY DEFINER function that sets no search_path lets its caller choose the functions that it
-        // calls. A function in C looks up no names.
+        // If a SECURITY DEFINER function sets no search_path, its caller's search_path decides which
+        // functions run in it. A function in C looks up no names.
         let loose = "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
              WHERE p.prosecdef AND p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) \
              AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false) AND l.lanname <> 'pgtrickle_copy'";

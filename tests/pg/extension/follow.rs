@@ -302,8 +302,8 @@ fn an_empty_partition_costs_its_readers_nothing() {
     });
 }
 
-/// The partitions that pg_partman makes in advance are empty. The rows of partitions that it drops are a
-/// delta.
+/// The partitions that pg_partman makes in advance are empty. The rows of partitions that pg_partman drops
+/// become a delta.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_of_pg_partman_are_followed_at_no_cost() {

@@ -1,7 +1,7 @@
 //! Other sessions write and commit between any two statements of a refresh through the SQL API. All linked
 //! stream tables equal their queries at one moment: the snapshot of the refresh, with the writes of the
 //! caller's own transaction. The next refresh counts each later change once. The tests catch statements of a
-//! refresh that read under another snapshot than the first statement. The tests also catch changes that are
+//! refresh that do not read under the snapshot of its first statement. The tests also catch changes that are
 //! counted by no refresh or by two refreshes.
 
 use super::stops::{ALL, At, Cast, SOURCES, STOPS, Stop, TABLES, make, stored, wanted, writes};

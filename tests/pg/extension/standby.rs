@@ -6,7 +6,7 @@ use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
 use crate::support::private::{connect, follow, has, newest_version};
 use crate::support::{count, run};
 
-/// A query for the number of refreshes that recomputed a stream table as refreshes after a restored dump do.
+/// A query for the number of recomputes of the kind that follows the restore of a dump.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
 
 #[test]

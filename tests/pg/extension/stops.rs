@@ -266,8 +266,8 @@ impl Cast {
     }
 }
 
-/// Returns the number of other sessions' open transactions and of the locks that these sessions hold or wait
-/// for.
+/// Returns 0 if no other session has an open transaction or a lock, held or awaited. Else returns a positive
+/// number.
 pub(super) async fn left(s: &Session) -> i64 {
     count(
         s,

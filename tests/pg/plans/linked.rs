@@ -1,5 +1,5 @@
-//! A linked stream table reads another stream table. The delta of the first expects as many changed rows as
-//! the delta of the other has written.
+//! A linked stream table reads another stream table. The delta of the reader expects as many changed rows as
+//! the delta of its source has written.
 
 use crate::support::{assert_equal, create, name, newest_server, open, run};
 use serde_json::Value;

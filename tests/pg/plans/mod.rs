@@ -129,13 +129,13 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
     });
 }
 
-/// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 groups of 100,000.
+/// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 of 100,000 groups.
 /// The test also changes 1,000 rows of a join that compares by IS NOT DISTINCT FROM. The delta has to find
 /// their partners among 100,000 rows.
 ///
 /// If the delta used IS NOT DISTINCT FROM itself, PostgreSQL would try all 100,000,000 pairs, since it has no
 /// faster join for this operator. PostgreSQL would also try all pairs if its plan expected one row from the
-/// buffer. It expects one row from a buffer that was empty when it was analysed.
+/// buffer. PostgreSQL expects one row from a buffer that was empty at its last ANALYZE.
 #[test]
 fn groups_of_a_large_result_are_looked_up_by_nullable_keys() {
     const TABLES: &str = "CREATE TABLE f (id int PRIMARY KEY, k int, l int, v int NOT NULL);

@@ -78,8 +78,8 @@ fn doctor_finds_faults_and_its_advice_helps() {
         says(&app, "triggers", 0, "ok", &[]);
         app.does(&["check", "--quiet"]);
 
-        // The catalog gets a wrong low limit of a buffer. The next refresh makes triggers with the real
-        // limit.
+        // The test sets the limit of a buffer in the catalog too low. The next refresh makes triggers with
+        // the real limit.
         app.run_sql(
             db,
             "INSERT INTO orders VALUES (99998, 1, 10, 'more'); UPDATE pgtrickle.pgt_buffers SET limit_bytes = 1",

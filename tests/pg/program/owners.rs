@@ -1,5 +1,5 @@
 //! Stream tables of another role, and a catalog of another role. The tests catch a command that runs a query,
-//! or code of the query's owner, with the rights of another role than the owner. A superuser is the worst
+//! or code of the query's owner, with the rights of a role other than the owner. A superuser is the worst
 //! such role.
 
 use super::{BY_REGION, Role};

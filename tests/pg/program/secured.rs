@@ -1,5 +1,5 @@
-//! The program over TLS and SCRAM, with real servers and a real pooler. The tests catch disagreements of both
-//! ends about certificates, about the proof of a password, and about the binding of the proof to the
+//! The program over TLS and SCRAM, with real servers and a real pooler. The tests catch disagreements between
+//! the two ends about certificates, about the proof of a password, and about the binding of the proof to the
 //! certificate. A test with a minimal server of its own cannot show these disagreements.
 
 use super::refresher::Refresher;

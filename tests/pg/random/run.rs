@@ -65,7 +65,7 @@ impl fmt::Display for Counts {
 pub(super) type Rows = Vec<Vec<Option<String>>>;
 
 /// Runs a case in a transaction that is rolled back. The steps run in one round trip. After an error they run
-/// again, one by one. Cases with `risky` may raise errors.
+/// again, one by one. If `risky` is true, the case may raise errors.
 pub(super) async fn run(client: &Client, steps: &[Step], risky: bool) -> Result<Counts, String> {
     let mut counts = Counts { cases: 1, ..Counts::default() };
     let mut sql = String::from("BEGIN");

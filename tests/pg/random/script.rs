@@ -17,7 +17,7 @@ use trickle_core::types::Type;
 pub(super) enum Part {
     /// Writes of the test itself.
     Data,
-    /// The query run afresh.
+    /// A run of the query itself.
     Query,
     /// The delta of this variant.
     Delta(usize),

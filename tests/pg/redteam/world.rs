@@ -500,7 +500,7 @@ async fn take(
     Ok(())
 }
 
-/// Adds to `got` the notes of code that ran as another role than mallory and the writer.
+/// Adds to `got` the notes of code that ran as a role other than mallory and the writer.
 async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) {
     let text = name_of(
         place,

@@ -1,5 +1,5 @@
 //! The driver of the tests: the library, or the SQL API of the extension in a run with
-//! `TRICKLE_THROUGH=extension`. Most tests do not depend on which of the two runs.
+//! `TRICKLE_THROUGH=extension`. Most tests have the same result with either driver.
 
 use super::{Db, run, sql_api};
 use std::ops::{Deref, DerefMut};

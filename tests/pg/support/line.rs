@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The longest time for which a cut line still passes bytes. When their owner is dropped, the threads of the
-/// line end within the same time.
+/// The longest time for which a cut line still passes bytes. After the line is dropped, its threads end
+/// within the same time.
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]

@@ -68,14 +68,15 @@ pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
-/// Whether the nth element of a list runs today. Each day one of `of` elements runs. In the long run all
-/// elements run. Through the SQL API half as many elements run each day.
+/// Whether the nth element of a list runs today. Each day one of `of` elements runs. In the long run of
+/// `just nightly` all elements run. Through the SQL API half as many elements run each day.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
     is_nightly() || is_of_today(nth, of)
 }
 
-/// Whether the nth element of a list belongs to the part of this day, also in the long run.
+/// Whether the nth element of a list belongs to the part of this day. The answer is the same in the long run
+/// of `just nightly`.
 pub(crate) fn is_of_today(nth: usize, of: u64) -> bool {
     nth as u64 % of == today() % of
 }

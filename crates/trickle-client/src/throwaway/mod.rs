@@ -122,8 +122,9 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server as a loss of power would, except that the operating system keeps its buffers, and
-    /// starts it again. When this function returns, the server may not answer yet: see [`Server::ready`].
+    /// Kills the server as a loss of power would, and starts it again. Unlike in a loss of power, the
+    /// operating system keeps its buffers. When this function returns, the server may not answer yet: see
+    /// [`Server::ready`].
     ///
     /// # Errors
     /// The script that keeps the server is gone, or the server did not start in two minutes.

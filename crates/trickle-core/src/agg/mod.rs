@@ -130,7 +130,7 @@ pub struct Linear {
 /// Facts about the value of an aggregate, on which plans and comparisons of results rely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The groups with rows for which the value is NULL.
+    /// The groups for which the value is NULL. Groups without rows are not considered.
     pub null: NullValue,
     /// The way in which the value depends on the values of the arguments.
     pub value: ValueOf,
@@ -139,7 +139,7 @@ pub struct Facts {
     pub order: OrderOf,
 }
 
-/// The groups with rows for which the value of an aggregate is NULL.
+/// The groups for which the value of an aggregate is NULL. Groups without rows are not considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NullValue {
     /// The value is never NULL.
@@ -181,7 +181,7 @@ pub enum OrderOf {
 }
 
 impl Facts {
-    /// The facts about an aggregate that PostgreSQL does not provide.
+    /// The facts about an aggregate that is not one of PostgreSQL's own.
     pub const UNKNOWN: Facts =
         Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Matters };
 
@@ -230,7 +230,7 @@ pub trait Family: Sync {
     fn facts(&self, name: &str) -> Facts;
 
     /// Returns how the value of a call is updated. Callers pass no calls with volatile arguments. For a
-    /// DISTINCT aggregate, callers ignore the answer that the update is linear.
+    /// DISTINCT aggregate, callers do not use [`Upkeep::Linear`] if the method returns it.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan
     }

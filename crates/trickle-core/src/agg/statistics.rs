@@ -1,6 +1,6 @@
 //! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). The groups that a
-//! change touched are recomputed. When a value is added to a sum of squares of floats and subtracted again,
-//! the sum may differ from its earlier value.
+//! change touched are recomputed, since sums of squares of floats are not exact: after a value is added and
+//! subtracted again, a sum may differ from its earlier value.
 
 use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate, opaque};
 use crate::error::Result;

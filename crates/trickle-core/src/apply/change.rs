@@ -59,7 +59,8 @@ pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) 
     Statement::Query(query)
 }
 
-/// Returns a set that reserves the names of these common table expressions, to which more names can be added.
+/// Returns a set of names in which the names of these common table expressions are reserved. More names can
+/// be added to the set.
 pub(super) fn names_beside(ctes: &[Cte]) -> NameSet {
     let mut names = NameSet::new();
     ctes.iter().for_each(|cte| names.reserve(cte.name.clone()));

@@ -56,8 +56,8 @@ pub struct Layout {
     pub result: Stored,
     /// The tables of the states, each before the tables that read it.
     pub states: Vec<Stored>,
-    /// The stored nodes that need no separate table. For each of them, the columns of the result that contain
-    /// its columns.
+    /// The stored nodes that need no separate table. The value for a node has the columns of the result that
+    /// contain the columns of the node.
     pub visible: HashMap<NodeId, Vec<usize>>,
 }
 

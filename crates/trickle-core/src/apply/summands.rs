@@ -1,5 +1,5 @@
-//! The split of a query into a sum of queries that can be computed independently, each over a part of its
-//! largest table.
+//! The split of a query into a sum of queries that can be computed independently. Each of these queries can
+//! be computed in parts, over ranges of its largest table.
 //!
 //! If an operator is linear in an input, the operator's results over disjoint parts of the input add up to
 //! the result over the whole input. If all operators between a query and one of its tables are linear in this
@@ -20,9 +20,9 @@ pub struct Summand {
     pub over: Option<NodeId>,
 }
 
-/// Splits the query under `root` at its unions, and finds for each part the leaf in which it is linear. If
-/// there are several such leaves, the one over the largest table is chosen; tables of size 0 do not count. `Σ
-/// eval(summand) = eval(root)`.
+/// Splits the query under `root` at its unions, and finds for each part the leaf in which the part is linear.
+/// If there are several such leaves, the leaf over the largest table is chosen; tables of size 0 do not
+/// count. `Σ eval(summand) = eval(root)`.
 ///
 /// # Errors
 /// Fails as [`Graph::add`] does.

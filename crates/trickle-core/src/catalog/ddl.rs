@@ -397,7 +397,8 @@ impl Ddl<'_> {
                 Ok(())
             }
             AlterOperation::DropConstraint => {
-                // The constraint may be a key, a foreign key or a NOT NULL.
+                // The catalog does not store the names of constraints, so the dropped constraint may be any
+                // key, foreign key or NOT NULL of the table.
                 def.keys.clear();
                 def.foreign_keys.clear();
                 def.columns.iter_mut().for_each(|c| c.nullable = true);

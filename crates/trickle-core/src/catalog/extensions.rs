@@ -185,8 +185,8 @@ impl Contents {
     }
 }
 
-/// Makes a type of an extension. Equal values of the type may have different images, as with citext: the list
-/// does not say that they always have the same image.
+/// Makes a type of an extension. The list does not say whether equal values of the type always have the same
+/// image. The type therefore counts as inexact, as citext is.
 fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
     let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));
     let sql_name = match schema {

@@ -22,8 +22,8 @@ pub struct Segment {
 
 /// The change buffer of one source.
 ///
-/// Columns are only ever added, and added at the end, so that the view can be replaced while sessions read
-/// it.
+/// Columns are added only at the end and are never removed, so that the view can be replaced while sessions
+/// read it.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     table: Arc<TableDef>,
@@ -186,7 +186,7 @@ impl Buffer {
     }
 
     /// Returns the statements that repair the buffer after a crash of the server, which empties segments
-    /// without WAL. Each segment that lost its sentinel gets a new sentinel, and a row like that of a
+    /// without WAL. Each segment that lost its sentinel gets a new sentinel, and a row like the row for a
     /// TRUNCATE. Because of this row, every reader is recomputed once. The list is empty where segments
     /// survive crashes.
     pub fn heal(&self) -> Vec<Statement> {
@@ -371,7 +371,7 @@ impl Buffer {
 
     /// Makes or replaces the view. `cmin` is the command that wrote a row. It tells a reader which rows a
     /// transaction wrote after a refresh in the same transaction. For a segment that lost its sentinel, the
-    /// view has a row like that of a TRUNCATE, under a transaction id that no frontier counts.
+    /// view has a row like the row for a TRUNCATE, under a transaction id that no frontier counts.
     pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
         let alias = Ident::fixed("s");

@@ -32,18 +32,19 @@ pub(super) fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction>
     }
 }
 
-/// The reason in the mark that a statement leaves which may have written rows of other partitions or children
-/// than those that the triggers were made for.
+/// The reason in a mark. A statement leaves this mark if it may have written rows of partitions or children
+/// for which the triggers were not made.
 pub const UNKNOWN_CHILDREN: &str = "it has partitions or children that its triggers were not made for";
 
 /// Returns the statement that leaves the mark of [`beside_known`]. A trigger function in C
-/// ([`super::CopyScript`]) runs it, and looks for the children itself. The text is empty for triggering
-/// statements that reach no child.
+/// ([`super::CopyScript`]) runs the statement, and looks for the children itself. Returns `None` for
+/// triggering statements that reach no child.
 pub(super) fn mark_of_unknown_children(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
     let reaches = match event {
         TriggerEvent::Insert => buffer.is_partitioned(),
         TriggerEvent::Delete => true,
-        // The trigger for UPDATE of a partitioned table is not run in C, nor is that for TRUNCATE.
+        // For a partitioned table, the trigger for UPDATE is not run in C. The trigger for TRUNCATE is never
+        // run in C.
         TriggerEvent::Update => !buffer.is_partitioned(),
         TriggerEvent::Truncate => false,
     };
@@ -51,7 +52,7 @@ pub(super) fn mark_of_unknown_children(buffer: &Buffer, event: TriggerEvent) -> 
     looks.then(|| mark(buffer, None, Scalar::text(UNKNOWN_CHILDREN)))
 }
 
-/// Returns the tables, by oid, that may have partitions or children of the source.
+/// Returns the tables, by oid, that may have partitions or children whose rows belong to the source.
 pub(super) fn parents(buffer: &Buffer) -> Vec<u32> {
     let known = buffer.known().map(|k| if buffer.is_partitioned() { &k.partitioned } else { &k.all });
     std::iter::once(buffer.table().id.0).chain(known.into_iter().flatten().copied()).collect()
@@ -118,8 +119,8 @@ pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
 }
 
 /// Returns the statement that leaves a mark if the writer's session has a temporary child of the table. A
-/// trigger function in C ([`super::CopyScript`]) runs it. The text is empty for triggering statements that
-/// reach no child.
+/// trigger function in C ([`super::CopyScript`]) runs the statement. Returns `None` for triggering statements
+/// that reach no child.
 pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
     let reaches = match event {
         TriggerEvent::Insert => false,
@@ -134,8 +135,8 @@ pub(crate) const TEMPORARY: &str =
     "a session with a temporary child of it wrote a source; no other session sees the child's rows";
 
 /// Leaves only a mark if the trigger fires on a former partition of the source. A detached table keeps the
-/// triggers for statements that were made for it, and may hold rows that no partition of the source may hold.
-/// If `of` names a stream table, only this stream table is recomputed.
+/// statement triggers that were made for it, and may hold rows that no partition of the source may hold. If
+/// `of` names a stream table, only this stream table is recomputed.
 pub(crate) fn of_a_former_partition(source: &Buffer, of: Option<i64>) -> Option<Instruction> {
     if !source.is_described() || !source.is_partitioned() {
         return None;
@@ -153,16 +154,16 @@ pub(crate) fn of_a_former_partition(source: &Buffer, of: Option<i64>) -> Option<
 const FORMER: &str = "a table that was a partition of it was written after it was detached";
 
 /// Returns the statement that leaves the mark of [`of_a_former_partition`]. A trigger function in C
-/// ([`super::CopyScript`]) runs it. The text is empty for a source without partitions.
+/// ([`super::CopyScript`]) runs the statement. Returns `None` for a source without partitions.
 pub(super) fn mark_of_a_former_partition(buffer: &Buffer) -> Option<Statement> {
     let may = buffer.is_described() && buffer.is_partitioned();
     may.then(|| mark(buffer, None, Scalar::text(FORMER)))
 }
 
-/// Leaves only a mark if the trigger may get NULL in place of stored generated values. PostgreSQL 15 to 18
-/// pass an inserted row to the trigger of a partitioned table as it was before its partition computed them,
-/// if the partition has its columns at other places. If `of` names a stream table, only this stream table is
-/// recomputed.
+/// Leaves only a mark if the trigger may get NULL in place of stored generated values. A partition may have
+/// its columns at other positions than the partitioned table. PostgreSQL 15 to 18 then pass an inserted row
+/// to the trigger of the partitioned table as the row was before the partition computed the generated values.
+/// If `of` names a stream table, only this stream table is recomputed.
 pub(crate) fn of_unseen_values(
     source: &Buffer,
     event: TriggerEvent,

@@ -3,8 +3,8 @@
 //!
 //! These triggers write the same bag as [`super::trigger`], except for some pairs of rows that cancel. The
 //! trigger compares the old and the new row of an update at the same position of the two transition tables.
-//! If the two rows are equal byte by byte, both are left out. They are −x and +x, which cancel whether or not
-//! one was updated into the other.
+//! If the two rows are equal byte by byte, both are left out. The two rows are −x and +x, which cancel even
+//! if neither row was updated into the other.
 
 use super::trigger::StatementTriggers;
 use super::{Buffer, ChangeSource, Writer, children, fit, function, function_name, limit};
@@ -53,8 +53,8 @@ pub struct CopyScript {
     /// The partitions and children of the source that have triggers, by oid, in ascending order.
     #[serde(default)]
     pub known: Vec<u32>,
-    /// The tables that may have others of these: the source, and its partitions that have partitions or its
-    /// children.
+    /// The tables that may have partitions or children that are not in `known`. These tables are the source,
+    /// and either its partitions that have partitions themselves or all its children.
     #[serde(default)]
     pub parents: Vec<u32>,
     /// The statement that leaves a mark where the changed table is no longer a partition of the source. Empty
@@ -73,8 +73,9 @@ impl ChangeSource for CopyTriggers {
     }
 
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
-        // An UPDATE of a table with partitions needs a check besides the copying, and so does an INSERT where
-        // it computes columns. Such a trigger is not run in C.
+        // For a partitioned table, the trigger for UPDATE needs a check in addition to the copying. The
+        // trigger for INSERT needs such a check if it reads generated columns. A trigger with such a check is
+        // not run in C.
         let copied = match writer.event {
             TriggerEvent::Insert => !children::gets_unseen_values(buffer, &writer.reads),
             TriggerEvent::Delete => true,

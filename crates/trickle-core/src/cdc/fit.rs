@@ -146,8 +146,9 @@ pub(crate) fn reason(
     Scalar::Call(function("misfit"), args).coalesce(otherwise)
 }
 
-/// Leaves a mark, unless an equal one is visible, so that the readers of the source are recomputed. If `of`
-/// names a stream table, only this stream table is recomputed.
+/// Leaves a mark, so that the readers of the source are recomputed. Leaves no mark if a mark for the same
+/// source and stream table is visible already. If `of` names a stream table, only this stream table is
+/// recomputed.
 pub(super) fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     mark_where(buffer, of, reason, None)
 }
@@ -256,8 +257,8 @@ fn of_another_table(buffer: &Buffer) -> Instruction {
     when(other, vec![when(is_no_partition(buffer), vec![Instruction::Return], Vec::new())], Vec::new())
 }
 
-/// Whether the table on which the trigger fires is not a partition of the source, at any level. The answer is
-/// that of the moment, and takes no lock.
+/// Whether the table on which the trigger fires is not a partition of the source, at any level. The condition
+/// is true or false for the present state of the catalog, and takes no lock.
 pub(super) fn is_no_partition(buffer: &Buffer) -> Scalar {
     let (a, relid) = (Ident::fixed("a"), Ident::fixed("relid"));
     let ancestors = Scalar::call("pg_partition_ancestors", vec![variable("tg_relid")]);
@@ -270,7 +271,7 @@ pub(super) fn is_no_partition(buffer: &Buffer) -> Scalar {
     Scalar::Exists { query: Box::new(Query::select(above)), negated: true }
 }
 
-/// The reason in the mark where the table itself fits.
+/// The reason in the mark if the table fits, but its segment no longer exists.
 const NO_SEGMENT: &str = "the table that held its changes is gone";
 
 /// Returns the statement that leaves the mark; a trigger function in C ([`super::CopyScript`]) runs it.

@@ -1,4 +1,5 @@
-//! Row triggers, for tables that a subscription writes: its apply worker fires no statement triggers.
+//! Row triggers, for tables that a subscription writes. The apply worker of a subscription fires no statement
+//! triggers.
 
 use super::trigger::by_other_names;
 use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, weight};

@@ -4,8 +4,8 @@
 //! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that the
 //! strategy handles. The models start from a prior and are calibrated by decayed least squares. The model of
 //! a strategy that was not used for a while fades back to the prior. The prior is optimistic, so a bad
-//! strategy is tried again now and then. If one of the two strategies that recompute everything has no
-//! measurements, its model uses the measurements of the other.
+//! strategy is tried again now and then. If recomputes cost more than the prior says, the priors of both
+//! strategies that recompute everything are scaled up ([`Model::dearness`]).
 //!
 //! Laws (tested):
 //!
@@ -89,18 +89,18 @@ impl Inputs {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// Returns how many of R rows `delta_rows` changes of random rows are expected to touch:
-    /// `R (1 − (1 − 1/R)^Δ)`, in its exponential form. R is the number of rows in the sources, or in the
-    /// result if the result has more rows.
+    /// Returns the expected number of different rows that `delta_rows` changes touch, if each change touches
+    /// a random row among R rows. The number is `R (1 − (1 − 1/R)^Δ)`, in its exponential form. R is the
+    /// number of rows in the sources, or in the result if the result has more rows.
     pub fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
     /// Returns the work of a strategy, in rows. The work of a delta is the number of changed rows. For
-    /// affected groups, the work is the number of touched rows plus a fifth of the changed rows. Only the
-    /// keys of changed rows are read. For a recompute, the work is the number of rows read plus the rows of
-    /// the result. A row of the result counts ten times where it is deleted and inserted with its key, and
+    /// affected groups, the work is the number of touched rows plus a fifth of the changed rows, since only
+    /// the keys of changed rows are read. For a recompute, the work is the number of rows read plus the rows
+    /// of the result. A row of the result counts ten times where it is deleted and inserted with its key, and
     /// six times where it is only compared.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =

@@ -28,11 +28,12 @@ const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
 /// The greatest factor by which a sample may differ from the prediction. Greater differences are cut off: one
 /// lock wait or cold cache says nothing about future costs, but several in a row do.
 const SURPRISE: f64 = 8.0;
-/// The number of refreshes by which a loss delays forgetting, per multiple of the alternative's predicted
+/// The number of refreshes for which the measurements of a strategy do not fade, per unit of loss. The loss
+/// of a refresh is its time beyond the predicted cost of the cheapest other strategy, as a multiple of this
 /// cost. In the long run, retries of a bad strategy therefore cost at most a tenth of the total.
 pub(super) const AMORTISE: f64 = 10.0;
-/// The greatest loss that counts, as a multiple of the alternative's cost. The delay therefore ends after at
-/// most 2,560 refreshes.
+/// The greatest loss that counts. The measurements of a strategy therefore fade again after at most 2,560
+/// refreshes.
 pub(super) const WORST_LOSS: f64 = 256.0;
 /// The least ratio of measured time to prior that a model assumes for a machine.
 const FASTEST: f64 = 0.01;
@@ -150,8 +151,8 @@ impl Model {
         (fixed + slope * work).max(1e-3)
     }
 
-    /// Updates the model by the measurement of a refresh. Measurements that are not a positive finite number,
-    /// and empty windows, are ignored.
+    /// Updates the model by the measurement of a refresh. A measurement is ignored if its time is not a
+    /// positive finite number, or if costs never choose its strategy.
     pub fn observe(&mut self, sample: &Sample) {
         let Sample { strategy, inputs, ms } = *sample;
         let is_chosen = !matches!(strategy, Strategy::NoData | Strategy::Part);

@@ -126,7 +126,7 @@ impl Dag {
     }
 
     /// Returns the node of a table. A table that is not in the graph is added without edges. If the node is a
-    /// stream table, it remains one, whatever `stream` says.
+    /// stream table, it remains a stream table, whatever `stream` says.
     fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> &mut Table {
         let new = || Table {
             name: name.clone(),
@@ -153,8 +153,9 @@ impl Dag {
     /// Removes a stream table, and the base tables that no other stream table reads.
     ///
     /// # Errors
-    /// Fails with 2BP01 if other stream tables read the stream table. The caller must remove those first; for
-    /// all of them, remove [`Dag::downstream`] in reverse order.
+    /// Fails with 2BP01 if other stream tables read the stream table. The caller must remove these readers
+    /// first. To remove readers at all depths, remove the tables of [`Dag::downstream`] in reverse refresh
+    /// order.
     pub fn remove(&mut self, id: TableId) -> Result<()> {
         let readers = self.readers(id);
         if !readers.is_empty() {
@@ -277,9 +278,9 @@ impl Dag {
         self.closure(id, Dag::readers)
     }
 
-    /// Returns the stream tables by level. Stream tables of level 0 read only base tables. Those of level n+1
-    /// read at least one stream table of level n, and none of a higher level. Stream tables of one level do
-    /// not depend on each other. Takes O(V + E) time.
+    /// Returns the stream tables by level. Stream tables of level 0 read only base tables. Stream tables of
+    /// level n+1 read at least one stream table of level n, and no stream table of a higher level. Stream
+    /// tables of one level do not depend on each other. Takes O(V + E) time.
     pub fn levels(&self) -> Vec<Vec<TableId>> {
         self.levels_of(&self.stream_tables().into_iter().collect())
     }
@@ -324,7 +325,7 @@ impl Dag {
     }
 
     /// Returns a stream table and all stream tables upstream of it, in refresh order. The result equals
-    /// [`Dag::refresh_set`] of this table. The list is empty if the id is not that of a stream table. Takes
+    /// [`Dag::refresh_set`] of this table. The list is empty if the id is not the id of a stream table. Takes
     /// O(V + all chains) time, once for a graph.
     pub fn chain(&self, id: TableId) -> &[TableId] {
         self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
@@ -360,11 +361,11 @@ impl Dag {
     /// Returns the consistency groups, each in refresh order. A consistency group is a set of stream tables
     /// that are refreshed in one transaction.
     ///
-    /// A reader must agree with the stream tables that it reads on one state. The reader is therefore in
-    /// their group, unless it is [apart](StreamTableNode::apart). The groups are the strongly connected
-    /// components of a graph with additional edges: each reader that is not apart also has an edge to its
-    /// sources. If a path leads out of a group and back, the tables on the path therefore belong to the
-    /// group.
+    /// A reader and the stream tables that it reads must agree on one state. The reader is therefore in the
+    /// group of these stream tables, unless it is [apart](StreamTableNode::apart). The groups are the
+    /// strongly connected components of a graph with additional edges: each reader that is not apart also has
+    /// an edge to its sources. If a path leads out of a group and back, the tables on the path therefore
+    /// belong to the group.
     ///
     /// A group comes after the groups that it reads. Groups of equal depth are ordered by their least id.
     /// Two groups share no stream table, though they may share base tables. Groups of equal depth can

@@ -101,8 +101,8 @@ impl Path {
     }
 
     /// Computes the keys that the change may have touched, and their current rows. The first keys are those
-    /// of the changed rows of the table. Each lookup then adds keys: those of current rows that match a
-    /// changed row under the lookup's equalities.
+    /// of the changed rows of the table. Each lookup then adds the keys of current rows that match a changed
+    /// row under the lookup's equalities.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].

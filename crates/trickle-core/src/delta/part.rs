@@ -1,13 +1,13 @@
 //! The recompute of a part of a result, where rows of one table came or went without being captured.
 //!
-//! Let `p` be a condition over columns of the table R, such that all changes of rows with `p` were captured,
-//! and nothing is known of other changes. Let the query have these columns in its result ([`carried`]), so
-//! that `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Let `q` be a condition that all present rows without `p` fulfil, and
-//! no others. Then the change of the result is
+//! Let `p` be a condition over columns of the table R. All changes of rows that fulfil `p` were captured, and
+//! nothing is known of other changes. Let the result of the query contain the columns that `p` reads
+//! ([`carried`]). Hence `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Let `q` be a condition that is true for the present
+//! rows that do not fulfil `p`, and for no other row. Then the change of the result is
 //!
 //! `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`
 //!
-//! The stored result is Q, so no former row of the table is needed.
+//! The stored result is Q, so the former rows of the table are not needed.
 
 use super::{Differ, negate, sum};
 use crate::error::{Error, Result};
@@ -17,15 +17,17 @@ use crate::hash::FastMap;
 use crate::rel::{Carried, Consolidate, Filter, Rel, State, Table, carried};
 use crate::table::TableId;
 
-/// The rows of a table whose changes were captured, and the present rows besides. The conditions read the
-/// columns of the table's definition.
+/// Two conditions on the rows of a table. The condition `p` selects the rows whose changes were captured, and
+/// the condition `q` selects the other present rows. The conditions read the columns of the table's
+/// definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// The table.
     pub source: TableId,
     /// The condition `p`: all changes of rows that fulfil it were captured.
     pub stays: Expr,
-    /// The condition `q`, which all other present rows fulfil, and no captured row. `None` if there are none.
+    /// The condition `q`. All other present rows fulfil this condition, and no captured row does. `None` if
+    /// there are no other present rows.
     pub came: Option<Expr>,
 }
 
@@ -46,9 +48,9 @@ impl Captured {
     }
 }
 
-/// Returns the changes of the stored results `nodes`, by recomputing the parts that depend on rows without
-/// `p`. A node comes after the nodes that it reads. Returns `None` if a result depends on these rows
-/// otherwise, or if the time may change it.
+/// Returns the changes of the stored results `nodes`, by recomputing the parts that depend on rows that do
+/// not fulfil `p`. A node comes after the nodes that it reads. Returns `None` if a result depends on these
+/// rows in another way, or if a result may change as time passes.
 ///
 /// # Errors
 /// Errors of [`Graph::add`].
@@ -115,7 +117,7 @@ impl Shown<'_> {
     }
 
     /// Returns the plan `delta` over the rows of the table that fulfil `p`, and over the stored rows that
-    /// depend on these.
+    /// depend on these rows.
     fn within(&self, graph: &mut Graph, delta: NodeId) -> Result<NodeId> {
         graph.rebuild(delta, |g, _, rel| {
             let condition = match &rel {

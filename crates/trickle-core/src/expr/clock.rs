@@ -50,8 +50,8 @@ impl Expr {
     }
 
     /// Returns a condition that is true where this condition is not true. For a comparison with a value that
-    /// depends only on the clock, the result is the opposite comparison, since that can use an index.
-    /// Otherwise the result is `IS NOT TRUE`.
+    /// depends only on the clock, the result is the opposite comparison, since the opposite comparison can
+    /// use an index. Otherwise the result is `IS NOT TRUE`.
     ///
     /// Precondition: the result is used in a conjunction with this condition at the other moment. Let a row
     /// satisfy this condition at the other moment. Then the operand that does not read the clock is not NULL.
@@ -130,8 +130,9 @@ impl Expr {
         }
     }
 
-    /// Whether only rows for which some term of the condition changes between t0 and t1 can satisfy it. The
-    /// condition then contains a term at one of these times, and the negation of this term at the other time.
+    /// Whether a row can satisfy the condition only if some term of the condition changes for this row
+    /// between t0 and t1. The condition then contains a term at one of these times, and the negation of this
+    /// term at the other time.
     pub(crate) fn crosses(&self) -> bool {
         let terms = self.terms();
         let timed = terms.iter().filter(|t| t.reads_clock());
@@ -204,7 +205,7 @@ fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
 }
 
 /// Whether the values of a type are totally ordered, so that `NOT (a < b)` is `a >= b`. Rows and arrays are
-/// not, since they may contain NULLs.
+/// not totally ordered, since they may contain NULLs.
 fn is_scalar(ty: &Type) -> bool {
     let time = matches!(ty, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval);
     time || ty.is_number() || ty.is_string()

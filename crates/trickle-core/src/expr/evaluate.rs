@@ -168,7 +168,7 @@ fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
 }
 
 /// Whether a value is NULL, or not NULL if `negated`. A row IS NULL if every field is NULL, and IS NOT NULL
-/// if no field is.
+/// if no field is NULL.
 fn is_null(value: &Datum, negated: bool) -> bool {
     match value {
         Datum::Record(fields) => fields.iter().all(|f| f.is_null() != negated),

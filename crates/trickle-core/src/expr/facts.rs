@@ -40,7 +40,7 @@ impl Expr {
     }
 
     /// Whether evaluating the expression can raise an error for some input: division, overflow, casts from
-    /// text, unknown calls, a second row.
+    /// text, unknown calls, a second row of a scalar subquery.
     pub fn can_raise(&self) -> bool {
         self.0.raises
     }
@@ -86,8 +86,9 @@ impl Expr {
     }
 
     /// Returns the numbers of fractional digits that finite values of this numeric expression can have, in
-    /// ascending order. Returns them only if the plan determines these numbers and they are few. Sums of such
-    /// values can be added and subtracted, and their numbers of digits show no trace of removed values.
+    /// ascending order. Returns them only if the plan determines these numbers and they are few. A sum of
+    /// such values can be kept up to date by additions and subtractions: its number of digits then shows no
+    /// trace of removed values.
     ///
     /// A column `numeric(p,s)` has the scale `s`. The results of `+` and `−` have the larger scale of the
     /// operands. The result of `*` has the sum of the scales (src/backend/utils/adt/numeric.c of PostgreSQL).
@@ -177,8 +178,8 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
     }
 }
 
-/// Whether a call divides integers by a constant other than 0 and −1. Such a call cannot raise an error.
-/// Dividing the least integer by −1 overflows.
+/// Whether a call divides integers by a constant other than 0 and −1. Such a call cannot raise an error. (A
+/// division by 0 fails, and the division of the least integer by −1 overflows.)
 pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
     let constant = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) if from.ty().is_integer() => from.as_literal().cloned(),

@@ -42,8 +42,9 @@ impl Expr {
         Some(Expr::new(ExprKind::Coalesce(vec![image, none]), ty))
     }
 
-    /// Returns an expression of the same type that has the same order as the images. The argument is a number
-    /// whose equal values may have different images.
+    /// Returns an expression of the same type whose values are in the same order as the images of this
+    /// expression. Returns `None` unless this expression is a number whose equal values may have different
+    /// images.
     pub(crate) fn rank(&self) -> Option<Expr> {
         let number = |x: f64| Expr::literal(Datum::Float(x), self.ty().clone());
         match self.ty() {
@@ -81,8 +82,8 @@ impl Expr {
     }
 }
 
-/// Compares the images of two equal values. Where a group has several equal values, the result has the value
-/// with the least image.
+/// Compares the images of two equal values. Where a group has several equal values, the result of a query has
+/// the value with the least image.
 pub(crate) fn compare_images(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         _ if ty.is_exact() => Ordering::Equal,

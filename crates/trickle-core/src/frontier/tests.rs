@@ -5,7 +5,8 @@ use super::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// The transactions that the explicit sets cover, with the commands below. The sets say nothing about others.
+/// The transactions that the explicit sets cover, with the commands `COMMANDS`. The sets say nothing about
+/// other transactions.
 const XIDS: std::ops::Range<Xid> = 1..16;
 const COMMANDS: std::ops::Range<Command> = 0..7;
 
@@ -95,8 +96,8 @@ proptest! {
 
 #[test]
 fn own_transaction_is_tested_before_visibility() {
-    // PostgreSQL gives the snapshot '770:772:' to transaction 770 itself. In it, the transaction looks
-    // visible although it has not ended.
+    // PostgreSQL gives the snapshot '770:772:' to transaction 770 itself. In this snapshot, the transaction
+    // looks visible although it has not ended.
     let s: Snapshot = "770:772:".parse().unwrap();
     let f = Frontier::new(1, 1, &s, Some((770, 4)));
     assert!(f.contains(770, 4) && !f.contains(770, 5) && f.contains(771, 9));

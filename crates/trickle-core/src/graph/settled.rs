@@ -104,8 +104,8 @@ impl Unsettled {
         Unsettled { written, rows, ..all }
     }
 
-    /// Returns the undetermined parts of the pairs of rows of two inputs. Also returns whether a condition on
-    /// the pairs depends on them.
+    /// Returns the undetermined parts of the pairs of rows of two inputs. Also returns whether the condition
+    /// `on` depends on undetermined parts.
     pub(crate) fn of_pairs(inputs: &[Input<'_>], on: &Expr) -> (Unsettled, bool) {
         let [left, right] = inputs else { return (Unsettled::of_inputs(inputs), true) };
         let pairs = left.open.beside(&right.open, left.node.schema().len());
@@ -156,7 +156,7 @@ pub(crate) fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettle
 
 /// Returns the unsettled columns of a grouping: those among its keys and its `n` values. The function `value`
 /// gets the position of a value. It returns two facts: whether the image of this value is undetermined, and
-/// whether the value itself is.
+/// whether the value itself is undetermined.
 pub(crate) fn groups(
     below: &Unsettled,
     schema: &Schema,

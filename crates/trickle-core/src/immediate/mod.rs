@@ -140,10 +140,10 @@ impl<'t> Immediate<'t> {
         Immediate { needs, ..self }
     }
 
-    /// Adds the tables from which the sources are computed, through stream tables at any depth, except those
-    /// that are sources themselves. A writer of such a table indirectly writes a source. Such writers wait at
-    /// the start of their statement. All writers therefore wait in one order: by the ids of the stream
-    /// tables.
+    /// Adds the tables from which the sources are computed, through stream tables at any depth. Tables that
+    /// are sources themselves are not among them. A writer of such a table indirectly writes a source. Such
+    /// writers wait at the start of their statement. All writers therefore wait in one order: by the ids of
+    /// the stream tables.
     #[must_use]
     pub fn below(self, above: Vec<Buffer>) -> Immediate<'t> {
         Immediate { above, ..self }

@@ -215,7 +215,8 @@ impl Lowerer<'_> {
     }
 
     /// Stops lowering at an unknown function or operator, if the engine knows only the name of an operand's
-    /// type. PostgreSQL may have this function or operator. If no server was asked, the reason says so.
+    /// type, since PostgreSQL may have this function or operator. If no server was asked, the noted reason
+    /// says that a server may have it.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
@@ -259,7 +260,7 @@ impl Lowerer<'_> {
     }
 
     /// Replaces a call of a function that returns the transaction's time, such as `now()`, by the time of the
-    /// refresh. Stores a reason. It is reported if no delta can bring this use of the time up to date.
+    /// refresh. Stores a reason, which is reported if no delta can bring this use of the time up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match unkept(name)? {
             Unkept::Time(None) => Expr::now(),

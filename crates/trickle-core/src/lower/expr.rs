@@ -34,7 +34,7 @@ pub(super) struct ClauseContext<'q> {
     /// The columns used outside aggregates, with names and places for the error about a column that is not
     /// grouped.
     columns: Vec<(usize, String, Option<Span>)>,
-    /// Whether the expression that is being lowered may read the clock; a condition on rows may.
+    /// Whether the expression that is being lowered may read the clock. A condition on rows may read it.
     allows_clock: bool,
     /// Whether comparisons inside the expressions of the clause may read the clock.
     allows_timed_conditions: bool,

@@ -122,7 +122,8 @@ impl Lowerer<'_> {
 
     /// Notes a construct that depends on the order of its rows, if the rows lack the columns of this order.
     pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
-        // A subquery that is only examined is lowered again later. It may then not need the order.
+        // A subquery that is only examined is lowered again later. The construct is noted then, if it still
+        // needs the order.
         if !self.probing() {
             let help =
                 "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
@@ -299,7 +300,8 @@ impl Lowerer<'_> {
         });
         let refused = self.reasons.len() > before;
         self.reasons.truncate(before);
-        // For a value that is too long, an assignment fails, and an explicit cast would truncate the value.
+        // PostgreSQL assigns the value to the column, and fails if the value is too long. The cast below
+        // would truncate such a value, so an expression that needs this cast counts as not readable.
         let cut = matches!(&column.ty, Type::Varchar(Some(_)) | Type::Bpchar(_));
         Ok(match value {
             Ok(value) if !(refused || cut && *value.ty() != column.ty) => Some(value.cast(column.ty.clone())),

@@ -1,9 +1,9 @@
 //! Lowers functions in FROM. ([`super::lockstep`] lowers set-returning functions in select lists.)
 //!
 //! A function in FROM reads the rows of the items before it, and is lowered to an [`Expand`] over these
-//! items. Under an outer join with a condition, these items are only some of the items that the function is
-//! joined to. A function in such a join is lowered over the distinct values that it reads. Its rows are then
-//! joined back, as for a LATERAL subquery.
+//! items. Under an outer join with a condition, these items are in the other operand of the join. A function
+//! in such a join is lowered over the distinct values that it reads. Its rows are then joined back, as for a
+//! LATERAL subquery.
 //!
 
 use super::Lowerer;
@@ -68,7 +68,7 @@ struct Calls<'q> {
     /// The columns that the calls read, ascending.
     columns: Vec<usize>,
     calls: Vec<SetCall>,
-    /// The context with which the arguments were lowered; it has the subqueries in them.
+    /// The context with which the arguments were lowered. It contains the subqueries of the arguments.
     cx: ClauseContext<'q>,
     /// The names of the calls' columns.
     names: Vec<Arc<str>>,
@@ -115,14 +115,16 @@ impl Lowerer<'_> {
         self.in_place(&mut calls, build, true)
     }
 
-    /// Places the calls over the items that they read. All items of FROM from the first that the calls read
-    /// are merged into one. Returns `None` if the calls read an item in the other operand of an outer join.
+    /// Places the calls over the items that they read. The first item of FROM that the calls read, and all
+    /// items after it, are merged into one. Returns `None` if the calls read an item in the other operand of
+    /// an outer join.
     fn in_place(&mut self, calls: &mut Calls<'_>, build: &mut Build, outer: bool) -> Result<Option<Scope>> {
         let holder = |c: &usize| build.factors.iter().position(|p| p.holds(*c));
         let first = calls.columns.iter().filter_map(holder).min();
         let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
         let asks = !calls.cx.subqueries.is_empty();
-        // A subquery in an argument counts columns from the first item of FROM.
+        // A subquery in an argument counts columns from the first item of FROM. All items would have to be
+        // merged, but the items before the floor are in the other operand.
         if asks && build.floor > 0 {
             return Ok(None);
         }

@@ -192,7 +192,8 @@ impl Lowerer<'_> {
         let several = |k: usize| places.iter().filter(|place| **place == k).count() > 1;
         let shown = |k: usize| exprs.iter().filter(|e| **e == keys.keys[k]).count() > 1;
         // If a column occurs twice in the select list, PostgreSQL may count it as two keys, one for each
-        // place. The text that PostgreSQL prints for the query does not reveal how many keys it counts.
+        // place. The text that PostgreSQL prints for the query does not reveal how many keys PostgreSQL
+        // counts.
         if clause.sets.len() > 1 && (0..keys.keys.len()).any(|k| several(k) && shown(k)) {
             return Err(self.stop(s, "a column that is shown twice and is several keys of grouping sets"));
         }
@@ -326,9 +327,9 @@ impl Lowerer<'_> {
     }
 }
 
-/// Returns the output that is written exactly as the key. If a key was given by position, PostgreSQL prints
-/// the output's expression as the key in its text of the query. A subquery in such a key is the same as the
-/// output's subquery.
+/// Returns the output that is written exactly as the key. If a key was given by position, PostgreSQL writes
+/// the output's expression in place of the key when it prints the query. A subquery in such a key is the same
+/// as the output's subquery.
 fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
     outputs.iter().position(|o| matches!(o, Output::Text(text) if text.bare() == item))
 }

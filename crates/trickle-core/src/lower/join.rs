@@ -41,8 +41,8 @@ struct On {
 }
 
 impl Start {
-    /// Moves the start to the last of the `factors` factors, if the factor at the start was merged into that
-    /// last factor.
+    /// Moves the start to the last factor, if the factor at the start was merged into the last factor.
+    /// `factors` is the number of factors.
     fn reach(&mut self, factors: usize) {
         if let Some(last) = factors.checked_sub(1).filter(|last| *last < self.factor) {
             *self = Start { factor: last, conjunct: 0, absorbed: true, ..*self };
@@ -318,7 +318,7 @@ impl Lowerer<'_> {
             }
         }
         // A term that reads only the padded operand can filter this operand. A term that reads the clock must
-        // do so, since a join cannot read the clock.
+        // become such a filter, since a join cannot read the clock.
         let mut terms = terms;
         if let Some(o) = padded.map(|p| &mut operands[p]) {
             let own = |e: &Expr| e.reads_clock() && e.columns().iter().all(|c| o.holds(*c));

@@ -64,8 +64,9 @@ impl Lowerer<'_> {
         if let Some(op) = &m.op {
             let compared = self.compare_rows(op, lhs, outs);
             let compared = self.located(compared, e)?;
-            // A row proves ANY if the comparison is true, and NOT ALL if the comparison is false. A row
-            // refutes NOT ANY if the comparison is not false, and ALL if the comparison is not true.
+            // A row proves ANY if the comparison is true. A row proves NOT ALL if the comparison is false. A
+            // row refutes NOT ANY if the comparison is true or NULL. A row refutes ALL if the comparison is
+            // false or NULL.
             on.push(match (m.all, m.negated) {
                 (false, false) => compared,
                 (false, true) => not_false(compared, &both),
@@ -83,8 +84,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a subquery, and returns its conditions on outer columns separately. Returns `None` if outer
-    /// columns occur elsewhere than in its outputs and in top-level conjuncts of its WHERE.
+    /// Lowers a subquery, and returns its conditions on outer columns separately. Outer columns may occur
+    /// only in its outputs and in top-level conjuncts of its WHERE. If they occur elsewhere, returns `None`.
     fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
         let Body::Select(s) = &q.body else { return Ok(None) };
         let grouped = !s.group_by.is_absent();

@@ -150,7 +150,7 @@ struct Lowerer<'a> {
     expanded: HashMap<String, relation::Relation>,
 }
 
-/// The columns of frames below `base` that a subquery uses. They are collected while the subquery is
+/// The columns that a subquery uses from frames below `base`. The columns are collected while the subquery is
 /// examined.
 struct Probe {
     base: usize,

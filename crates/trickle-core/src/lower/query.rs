@@ -55,11 +55,17 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Refuses FOR UPDATE and FOR SHARE.
+    /// Refuses FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE and FOR KEY SHARE.
     fn check_locks(&mut self, q: &Query) {
         if q.locks {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
-            self.because(ReasonKind::Never, Cause::Effect, q, "FOR UPDATE or FOR SHARE", help);
+            self.because(
+                ReasonKind::Never,
+                Cause::Effect,
+                q,
+                "FOR UPDATE, FOR SHARE or another lock of rows",
+                help,
+            );
         }
     }
 

@@ -187,8 +187,8 @@ impl Lowerer<'_> {
     }
 
     /// Makes the error that values of a type have no equality; `what` names the value that would have to be
-    /// compared. PostgreSQL compares composite values by their fields, so for these the comparison is noted
-    /// as not supported yet. For any other type without equality, PostgreSQL fails too.
+    /// compared. PostgreSQL can compare composite values, by their fields. Their comparison is therefore
+    /// noted as not supported yet. For any other type without equality, PostgreSQL fails too.
     pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
         match self.catalog.fields(ty) {
             Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),

@@ -221,8 +221,9 @@ impl Lowerer<'_> {
 
     /// Joins subqueries one after the other. The value of each subquery is an expression over the result.
     ///
-    /// Each join keeps the rows and columns of `node`, so a subquery can read them from `node` itself. If a
-    /// subquery uses the value of an earlier subquery, it is computed over the result of the earlier joins.
+    /// Each join keeps the rows and columns of `node`, so a subquery can read these rows and columns from
+    /// `node` itself. A subquery that uses the value of an earlier subquery is computed over the result of
+    /// the earlier joins.
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
         let (first, width) = (node, self.graph.schema(node).len());
         let (mut node, mut values) = (node, Vec::new());

@@ -115,7 +115,7 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, Some(slice), None, domain)
     }
 
-    /// Lowers a SELECT with LIMIT or DISTINCT ON, whose order decides which rows it returns.
+    /// Lowers a SELECT with LIMIT or DISTINCT ON. The order of its rows decides which rows it returns.
     pub(super) fn sorted_select(
         &mut self,
         s: &Select,
@@ -322,7 +322,7 @@ impl Lowerer<'_> {
     }
 
     /// Applies DISTINCT ON and then the slice to a relation. The result has the columns of the domain, and
-    /// the first `visible` columns after the domain's.
+    /// the first `visible` columns after these.
     fn cut(
         &mut self,
         relation: Relation,

@@ -171,8 +171,8 @@ impl Lowerer<'_> {
     }
 
     /// Sets the order in which rows leave the windows. If all windows that need an order need the same order,
-    /// PostgreSQL sorted the rows in this order. No clause requires it; it only decides which rows the LIMIT
-    /// of the same SELECT selects.
+    /// PostgreSQL sorted the rows in this order. No clause requires this order. The order only decides which
+    /// rows the LIMIT of the same SELECT selects.
     fn sorted_by(&mut self, windows: &[Windowed<'_>]) {
         let mut sorting = windows.iter().filter(|w| w.sorts());
         let Some(first) = sorting.next() else { return };

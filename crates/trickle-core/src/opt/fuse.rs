@@ -59,7 +59,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
         return Ok(None);
     }
     // A filter whose condition can raise is not moved. In its present place, the condition is not evaluated
-    // for rows that are dropped below. Further down, or joined to another condition, it would be.
+    // for rows that are dropped below. Further down, or joined to another condition, the condition would be
+    // evaluated for such rows.
     let moves = !f.predicate().can_raise();
     let input = graph.shared(f.input());
     match input.rel() {
@@ -95,8 +96,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
 }
 
-/// Moves each conjunct that reads only one input of the join to this input. Moves the other conjuncts into
-/// the join condition. Conjuncts that read the clock stay above the join, since a join must not read the
+/// Moves a conjunct to an input of the join if the conjunct reads only this input. Moves the other conjuncts
+/// into the join condition. Conjuncts that read the clock stay above the join, since a join must not read the
 /// clock.
 fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
@@ -157,8 +158,8 @@ fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<Node
     }
 }
 
-/// Moves the conjuncts that read only the left input of a left join to this input. An input row that fails
-/// such a conjunct has no output row in either plan.
+/// Moves a conjunct below a left join, to the left input, if the conjunct reads only this input. A left row
+/// for which such a conjunct is not true has no output row in either plan.
 fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
     let width = graph.schema(o.left_input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =

@@ -25,7 +25,7 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
             None => break,
         }
     }
-    unread(source, e)
+    e
 }
 
 /// The greatest number of nested expressions that are parsed again to find the real error.
@@ -100,33 +100,6 @@ fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
             // The text "No infix parser …" is about the parser, not about the query.
             if text.starts_with("No infix parser") { e } else { e.detail(text) }
         }
-    }
-}
-
-/// Clauses that PostgreSQL reads and the parser crate does not. Each entry has the text at which the parser
-/// stops, the word before that text, and the name of the clause.
-const UNREAD: &[(&str, &str, &str)] =
-    &[("NO KEY", "FOR", "FOR NO KEY UPDATE"), ("KEY SHARE", "FOR", "FOR KEY SHARE")];
-
-/// Adds a hint to `e` if PostgreSQL would accept the clause at which the parser stopped.
-fn unread(source: &Source, e: Error) -> Error {
-    let Some((before, after)) = e.span().and_then(|s| source.text().split_at_checked(s.start)) else {
-        return e;
-    };
-    let starts =
-        |text: &str, word: &str| text.get(..word.len()).is_some_and(|t| t.eq_ignore_ascii_case(word));
-    let before = before.trim_end();
-    let ends = |word: &str| {
-        before
-            .len()
-            .checked_sub(word.len())
-            .is_some_and(|at| before.get(at..).is_some_and(|t| starts(t, word)))
-    };
-    match UNREAD.iter().find(|(first, last, _)| starts(after, first) && ends(last)) {
-        Some((.., name)) => e.hint(format!(
-            "PostgreSQL knows {name} here, trickle does not read it yet: write the query without it."
-        )),
-        None => e,
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees. Every later
 //! walk of such a tree, even Drop, recurses along the left operands. The depth of groups and the number of
-//! operators are limited for each path from the root. A path lies in nested groups; the number for the path
-//! is the sum of the operators in these groups.
+//! operators are limited for each path from the root. A path lies in nested groups. The number of operators
+//! on the path is the sum over these groups.
 
 use super::Source;
 use crate::error::{Error, Result};

@@ -10,6 +10,7 @@ mod convert;
 mod errors;
 mod forms;
 mod limits;
+mod locks;
 mod names;
 mod numbers;
 mod operators;
@@ -231,7 +232,7 @@ fn reworded(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
-    let tokens = forms::reworded(operators::join(tokens));
+    let tokens = forms::reworded(locks::reworded(operators::join(tokens)));
     let depth = limits::check(source, &tokens)?;
     Ok((numbers::join(source, tokens)?, depth))
 }

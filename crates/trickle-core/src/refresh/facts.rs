@@ -215,7 +215,7 @@ impl Facts {
         self.then != self.now
     }
 
-    /// Whether there is no source that is known to have changed.
+    /// Whether no source is known to have changed.
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }

@@ -74,21 +74,21 @@ impl Value {
     pub fn text(s: impl AsRef<str>) -> Value {
         Value::Text(Arc::from(s.as_ref()))
     }
-    /// Returns the integer, where the value is one.
+    /// Returns the integer. Returns `None` if the value is not an integer.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int8(n) => Some(*n),
             _ => None,
         }
     }
-    /// Returns the text, where the value is one.
+    /// Returns the text. Returns `None` if the value is not a text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Value::Text(s) => Some(s),
             _ => None,
         }
     }
-    /// Whether the value is TRUE; NULL is not.
+    /// Whether the value is TRUE; false for NULL.
     pub fn is_true(&self) -> bool {
         matches!(self, Value::Bool(true))
     }

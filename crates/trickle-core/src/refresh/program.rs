@@ -40,7 +40,7 @@ pub enum PieceParam {
 pub struct Compiled {
     table: Arc<StreamTable>,
     ways: &'static [Strategy],
-    /// The rows of a source whose changes were captured, where other changes were not.
+    /// The part of a source whose changes were captured, if changes of the rest were not captured.
     captured: Option<Captured>,
     /// The texts that were printed before. Under a steady stream of changes, each refresh runs the same
     /// statements.

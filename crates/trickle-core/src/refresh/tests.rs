@@ -356,7 +356,7 @@ fn a_refresh_that_meets_a_partition_begins_anew() {
     assert!(server.texts().contains(&"SELECT pgtrickle.require_sources('{2}')"));
 }
 
-/// Returns, for each member, the commit time of its changes that is written into history.
+/// Returns, for each member, the commit time that is written into history for the member's changes.
 fn committed(server: &Server) -> Vec<Option<String>> {
     let history = server.log.iter().find(|s| s.kind == Kind::History).unwrap();
     let rows: serde_json::Value = serde_json::from_str(history.params[0].as_text().unwrap()).unwrap();
@@ -380,8 +380,8 @@ fn the_first_commit_is_told_where_it_is_known_of_every_change() {
         committed(&server)
     };
     let some = |t: &str| Some(t.to_owned());
-    // `down` reads from `up` a change that `up` derived from a source's change. Its commit time is that of
-    // the source's change.
+    // `down` reads from `up` a change that `up` derived from a source's change. The commit time of the change
+    // in `up` is the commit time of the source's change.
     assert_eq!(of([Some(early), None], 0, None), [some(early), some(early)]);
     assert_eq!(of([Some(late), None], 0, Some(early)), [some(late), some(early)]);
     assert_eq!(of([Some(early), None], 0, Some(late)), [some(early), some(early)]);

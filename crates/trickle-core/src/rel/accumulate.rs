@@ -265,7 +265,7 @@ impl Rewrite for Accumulate {
         restriction::per_key(self, graph, to)
     }
     fn needs_merged(&self, graph: &Graph, _: usize, _: bool) -> bool {
-        // Where a group has several equal keys, the output key must be that of a present row. Rows that
+        // Where a group has several equal keys, the output key must be the key of a present row. Rows that
         // cancel must therefore be merged first.
         Rel::from(self.clone()).can_raise() || !self.shows_any(graph)
     }

@@ -1,5 +1,5 @@
-//! The way of a table's columns through a plan, which tells which rows of a result depend on which rows of
-//! the table.
+//! The columns of a table, followed through a plan. Their places in a result tell which rows of the result
+//! depend on which rows of the table.
 
 use super::{Class, Rel, join_keys};
 use crate::expr::Expr;
@@ -9,24 +9,23 @@ use crate::table::TableId;
 
 /// The places of chosen columns of one table in a result.
 ///
-/// Let `p` be a condition over the chosen columns, and let the result of `op` have them `At(places)`. Then
-/// `σ_p(op(R)) = op(σ_p(R))`, where `p` reads the places on the left side, R is the table, and all other
-/// tables are the same on both sides. So rows of R for which `p` is false have no effect on rows of the
-/// result for which `p` is true.
+/// Let R be the table, and let `p` be a condition over the chosen columns. Let the result of `op` have these
+/// columns `At(places)`. Then `σ_p(op(R)) = op(σ_p(R))`. On the left side, `p` reads the columns at `places`.
+/// All other tables are the same on both sides. Rows of R for which `p` is false therefore have no effect on
+/// rows of the result for which `p` is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// The result does not depend on the table.
     Absent,
-    /// The places of the chosen columns in the result. Each row of the result has there the values of the
-    /// rows of the table that it was computed from.
+    /// The places of the chosen columns in the result. At these places, each row of the result has the values
+    /// of the table's rows from which it was computed.
     At(Vec<usize>),
-    /// A row of the result may depend on rows of the table with other values.
+    /// A row of the result may depend on rows of the table that have other values in the chosen columns.
     Mixed,
 }
 
 impl Carried {
-    /// Returns the places that `place` gives for the former places. Returns [`Carried::Mixed`] where a place
-    /// has no image.
+    /// Maps each place by `place`. Returns [`Carried::Mixed`] if `place` returns `None` for one of them.
     pub(super) fn moved(&self, place: impl Fn(usize) -> Option<usize>) -> Carried {
         match self {
             Carried::Absent => Carried::Absent,
@@ -39,8 +38,8 @@ impl Carried {
     }
 }
 
-/// Returns the answer of an operator that has the columns of its only input first, and computes each row from
-/// one row of the input.
+/// Returns the [`Carried`] of an operator that has the columns of its only input first, and computes each row
+/// from one row of the input.
 pub(super) fn unmoved(inputs: &[Carried]) -> Carried {
     match inputs {
         [one] => one.clone(),
@@ -48,14 +47,14 @@ pub(super) fn unmoved(inputs: &[Carried]) -> Carried {
     }
 }
 
-/// Returns the answer of an operator of which no law is known.
+/// Returns the [`Carried`] of an operator for which no law is known.
 pub(super) fn mixed(inputs: &[Carried]) -> Carried {
     if inputs.iter().all(|i| *i == Carried::Absent) { Carried::Absent } else { Carried::Mixed }
 }
 
-/// Returns the answer of an operator that computes each row from one row of its left input, which has the
-/// first columns of the output, and from the rows of its right input that match it under `on`. If both inputs
-/// carry the columns, `on` must equate each of them.
+/// Returns the [`Carried`] of an operator that computes each row from one row of its left input and the
+/// matching rows of its right input. The condition `on` decides which rows match. The columns of the left
+/// input come first in the output. If both inputs carry the columns, `on` must equate each of them.
 pub(super) fn from_left(on: &Expr, inputs: &[Carried], nodes: &[&Node]) -> Carried {
     match inputs {
         [left, Carried::Absent] => left.clone(),
@@ -71,8 +70,8 @@ pub(super) fn from_left(on: &Expr, inputs: &[Carried], nodes: &[&Node]) -> Carri
     }
 }
 
-/// Returns the answer of an operator of this class that follows from the law of the class alone. A row with
-/// some values in the columns of the key depends on rows with the same values.
+/// Returns the [`Carried`] that follows from the law of an operator's class alone. A row of the result
+/// depends only on input rows with the same values in the columns of the key.
 pub(super) fn by_key(class: &Class, inputs: &[Carried]) -> Carried {
     match class {
         Class::PerKey { keys, output } => {
@@ -85,15 +84,15 @@ pub(super) fn by_key(class: &Class, inputs: &[Carried]) -> Carried {
     }
 }
 
-/// Returns the answer of all inputs, where all give the same one.
+/// Returns the [`Carried`] that all inputs have in common. Returns [`Carried::Mixed`] if the inputs differ.
 pub(super) fn agreed(inputs: impl IntoIterator<Item = Carried>) -> Carried {
     let mut inputs = inputs.into_iter();
     let Some(first) = inputs.next() else { return Carried::Absent };
     if inputs.all(|i| i == first) { first } else { Carried::Mixed }
 }
 
-/// Returns where the result of `node` has the columns `chosen` of the table `source`. The columns are
-/// positions in the definition of the table.
+/// Returns the places at which the result of `node` has the columns `chosen` of the table `source`. These
+/// columns are positions in the definition of the table.
 pub fn carried(graph: &Graph, node: NodeId, source: TableId, chosen: &[usize]) -> Carried {
     let mut found: FastMap<NodeId, Carried> = FastMap::default();
     for id in graph.reachable(node) {

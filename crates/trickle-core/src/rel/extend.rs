@@ -17,8 +17,8 @@ fn is_extremum(call: &AggCall) -> bool {
 }
 
 /// Splits a grouped reduce of linear aggregates and extrema into two reduces that are joined on the group
-/// key. One reduce has the extrema and a count of rows; [`delta`] extends such a reduce. The other has the
-/// linear aggregates. Returns `None` where an aggregate is neither linear nor an extremum.
+/// key. One reduce has the extrema and a count of rows; [`delta`] extends such a reduce. The other reduce has
+/// the linear aggregates. Returns `None` where an aggregate is neither linear nor an extremum.
 pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let linear = |c: &AggCall| matches!(c.upkeep(), Upkeep::Linear(_));
     let fits = reduce.aggs().iter().all(|c| linear(c) || is_extremum(c));

@@ -28,8 +28,8 @@ pub(super) struct Kept {
 }
 
 /// Finds the input of an inner join that the other input references through a trusted foreign key. The
-/// referenced input must be a whole table. Returns which input it is, and the positions of its key columns.
-/// The join must compare exactly the columns of the foreign key.
+/// referenced input must be a whole table. Returns the side of the referenced input, and the positions of the
+/// key columns in this input. The join must compare exactly the columns of the foreign key.
 pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Option<(Side, Vec<usize>)> {
     if !cx.trusts_foreign_keys() {
         return None;

@@ -1,6 +1,6 @@
 //! Grouping by keys whose equal values may have different images.
 //!
-//! The result has the key of a group in the least of the images that occur in the group's rows. If the last
+//! For the key of a group, the result has the least of the images that occur in the group's rows. If the last
 //! row with this image leaves, a count by key does not reveal that the image left. Rows are therefore
 //! accumulated by the image of the key, which is exact. The few images of each touched group are then merged.
 

@@ -179,8 +179,9 @@ impl Rewrite for Join {
     fn restricted(&self, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
         let (l, r) = (graph.schema(self.left).len(), graph.schema(self.right).len());
         let (mut a, mut b) = (self.left, self.right);
-        // A restriction by columns of both inputs restricts the left input by its own columns, and then the
-        // pairs. The join condition may carry the restriction over to the right input.
+        // A restriction by columns of both inputs first restricts the left input by the left input's columns.
+        // The whole restriction is then applied to the pairs. The join condition may carry the restriction
+        // over to the right input.
         let (left, right) = (to.part(0..l), to.part(l..l + r));
         let whole = left.is_none() || right.is_none();
         if let Some(left) = left {

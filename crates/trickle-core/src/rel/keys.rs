@@ -11,8 +11,8 @@ use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
 /// `keys cols (R)`: the values of `cols` in rows whose weight is not 0. Each value occurs once. The weights
-/// are those of whole rows, *before* the projection to `cols`. An update that keeps the key therefore counts
-/// as a change of the key, although the update's two rows cancel in the projection.
+/// are taken from whole rows, *before* the projection to `cols`. An update that keeps the key therefore
+/// counts as a change of the key, although the update's two rows cancel in the projection.
 ///
 /// The rendered SQL may also give keys of rows whose weights cancel. Such keys do no harm, since readers
 /// restrict both operands of a subtraction to the keys. The rows of unchanged keys then cancel in the
@@ -97,7 +97,7 @@ impl Differentiate for Keys {
 
 impl Rewrite for Keys {
     fn needed(&self, _: &ColSet, inputs: &[&Node]) -> Vec<ColSet> {
-        // The keys are those of whole changed rows.
+        // The keys are read from whole changed rows.
         pruned::all(inputs)
     }
     fn pruned(&self, graph: &mut Graph, _: &ColSet, inputs: &[&Pruned]) -> Result<Pruned> {

@@ -22,7 +22,7 @@ impl By {
     pub fn is_all(&self) -> bool {
         self.equal.is_empty() && self.range.is_empty()
     }
-    /// Maps the columns by `image`, and leaves out columns for which it has no result.
+    /// Maps the columns by `image`, and leaves out columns for which `image` returns `None`.
     pub(crate) fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
         let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
         By { equal: of(&self.equal), range: of(&self.range) }
@@ -34,7 +34,7 @@ impl By {
     }
 }
 
-/// Returns the look-up that finds the rows of a partition whose value is near that of another row.
+/// Returns the look-up that finds, within a partition, the rows whose value is near the value of another row.
 pub(super) fn near(partition: &[usize], value: usize) -> By {
     let equal = partition.iter().copied().filter(|c| *c != value);
     By::values(equal).within([value])

@@ -2,9 +2,9 @@
 //!
 //! An operator implements five small traits. The trait [`Relational`] describes the operator (inputs,
 //! contract, schema, properties, class, expansion). The trait [`Evaluate`] computes the relation that the
-//! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta,
-//! where a delta exists that is better than that of the class rule. The trait [`Rewrite`] answers the
-//! optimizer: which columns the operator needs, and how far a restriction to some keys may move down.
+//! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta, if
+//! the operator has a better delta than the class rule gives. The trait [`Rewrite`] answers the optimizer:
+//! which columns the operator needs, and how far a restriction to some keys may move down.
 
 mod accumulate;
 mod carried;
@@ -100,7 +100,8 @@ pub trait Relational {
     /// once for all operators.
     fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>));
 
-    /// Returns where the output has the columns that the inputs carry. The law is that of [`Carried`].
+    /// Returns where the output has the columns that the inputs carry. The documentation of [`Carried`]
+    /// states the law.
     fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried;
 
     /// Returns the class of the operator, by which its delta is computed.
@@ -359,7 +360,7 @@ fn arity<'a, const N: usize>(op: &str, inputs: &[&'a Node]) -> Result<[&'a Node;
         .map_err(|_| Error::plan(format!("{op} takes {N} inputs, not {}", inputs.len())))
 }
 
-/// Returns a readable label for a column whose values are those of the expression.
+/// Returns a readable label for a column that the expression computes.
 fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
     use crate::expr::ExprKind;
     match expr.kind() {

@@ -56,8 +56,8 @@ impl Near {
         if values > 0 {
             let wide = Widen::new(ranges, current, partition.to_vec(), self.value, values);
             ranges = cx.graph.add(wide)?;
-            // The frame of the last row in the widened range may reach beyond the range's end, by one more
-            // such distance.
+            // The frame of a row at an end of the widened range may reach beyond this end, by at most the
+            // greatest distance at which calls read rows.
             ranges = self.stretched(cx.graph, ranges, n)?;
         }
         let wide = cx.graph.schema(ranges).clone();

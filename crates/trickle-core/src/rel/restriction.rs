@@ -1,4 +1,4 @@
-//! Restrictions to touched keys, and their way from an operator to its inputs.
+//! Restrictions to touched keys, and the rules that move them from an operator to its inputs.
 //!
 //! The identity `op(R) ⋉ K = op(R ⋉ K)` holds in three cases. For a linear operator, the columns of K are
 //! columns that the operator passes on. For a join they are columns of one input, and for a per-key operator
@@ -25,15 +25,15 @@ impl Restriction {
         Restriction { keys, by }
     }
 
-    /// Returns the restriction with each key column replaced by its image. Returns `None` where a column has
-    /// no image.
+    /// Returns the restriction with each key column mapped by `image`. Returns `None` if `image` returns
+    /// `None` for a column.
     pub(super) fn through(&self, image: impl Fn(usize) -> Option<usize>) -> Option<Restriction> {
         let left = self.keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
         Some(Restriction { keys: JoinKeys { left, ..self.keys.clone() }, by: self.by })
     }
 
-    /// Returns the restriction by those key columns that are in `range`. They are counted from the start of
-    /// `range`. Returns `None` if there are none.
+    /// Returns the restriction by those key columns that are in `range`. The positions of these columns are
+    /// counted from the start of `range`. Returns `None` if no key column is in `range`.
     pub(super) fn part(&self, range: Range<usize>) -> Option<Restriction> {
         let keys = &self.keys;
         let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
@@ -78,9 +78,9 @@ impl Restriction {
     }
 }
 
-/// Restricts the first input of an operator, whose other inputs stay. The operator computes each of its rows
-/// from one row of the first input. `image` returns the column of this row that a column of the operator
-/// shows.
+/// Restricts the first input of an operator. The other inputs stay unchanged. The operator computes each of
+/// its rows from one row of the first input. `image` maps a column of the operator to the column of the first
+/// input that has the same values.
 pub(super) fn first_input(
     op: &dyn Relational,
     graph: &mut Graph,
@@ -95,7 +95,7 @@ pub(super) fn first_input(
     graph.add(op.with_inputs(&inputs)).map(Some)
 }
 
-/// Restricts all inputs of an operator that has the columns of each of them.
+/// Restricts all inputs of an operator whose columns are also the columns of each input.
 pub(super) fn all_inputs(op: &dyn Relational, graph: &mut Graph, to: &Restriction) -> Result<Option<NodeId>> {
     let mut below = Vec::new();
     for input in op.inputs() {

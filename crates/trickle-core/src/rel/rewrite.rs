@@ -1,24 +1,25 @@
-//! The questions of rewrites and of costs to an operator. Each rewrite keeps the result.
+//! The questions that rewrites and cost estimates ask of an operator. No rewrite changes the result of a
+//! plan.
 
 use super::{By, Pruned, Relational, Restriction};
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, Node, NodeId};
 
-/// The part of an operator that makes the plans above and below it cheaper.
+/// The properties of an operator by which the plans above and below the operator become cheaper.
 pub trait Rewrite: Relational {
-    /// Returns for each input the columns from which the operator computes its columns `columns`, and from
-    /// which it decides how many rows there are.
+    /// Returns, for each input, the columns that the operator reads to compute its own columns `columns` and
+    /// the number of its rows.
     fn needed(&self, columns: &ColSet, inputs: &[&Node]) -> Vec<ColSet>;
 
     /// Adds the operator over inputs that lack columns. Each input has at least the columns that
-    /// [`Rewrite::needed`] returns for `columns`, and the made node has at least `columns`.
+    /// [`Rewrite::needed`] returns for `columns`, and the added node has at least the columns `columns`.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
     fn pruned(&self, graph: &mut Graph, columns: &ColSet, inputs: &[&Pruned]) -> Result<Pruned>;
 
-    /// Adds a plan for `op(R) ⋉ K` in which K restricts inputs of the operator. Returns `None` where this is
-    /// not known to give the same rows.
+    /// Adds a plan for `op(R) ⋉ K` in which K restricts inputs of the operator. Returns `None` where such a
+    /// plan is not known to give the same rows.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -32,7 +33,7 @@ pub trait Rewrite: Relational {
     /// Whether a stored result of the operator replaces a recompute by a lookup.
     fn pays_to_store(&self) -> bool;
 
-    /// Returns for each input how the operator looks up its rows, if the operator's own rows are looked up as
-    /// `by` says.
+    /// Returns, for each input, how the operator looks up the rows of this input. The rows of the operator
+    /// are looked up as `by` says.
     fn looks_up(&self, graph: &Graph, by: &By) -> Vec<By>;
 }

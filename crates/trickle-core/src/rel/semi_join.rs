@@ -59,7 +59,7 @@ impl SemiJoin {
     pub fn on(&self) -> &Expr {
         &self.on
     }
-    /// Whether the result has the rows without a partner, and not those with one.
+    /// Whether the result has the rows without a partner, instead of the rows with a partner.
     pub fn is_anti(&self) -> bool {
         self.anti
     }

@@ -38,7 +38,7 @@ impl SetOp {
     pub fn new(kind: SetOpKind, all: bool, left: NodeId, right: NodeId) -> SetOp {
         SetOp { left, right, kind, all }
     }
-    /// Returns which operation it is.
+    /// Returns the kind of the set operation.
     pub fn kind(&self) -> SetOpKind {
         self.kind
     }
@@ -119,8 +119,8 @@ impl Relational for SetOp {
             SetOpKind::Intersect => {
                 let minus = graph.add(Negate::new(except))?;
                 let least = graph.add(Union::new([l, minus]))?;
-                // No row has a negative sum of weights. This step cancels equal rows that have different
-                // images.
+                // Equal rows with different images may have weights of different signs, although the sum of
+                // their weights is never negative. This step cancels such rows.
                 graph.add(Positive::new(least)).map(Some)
             }
         }

@@ -13,9 +13,9 @@ use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
 /// One row for each value of the key. The last column says whether the input has several rows with this
-/// value. If the input has several, the columns outside the key are NULL. Otherwise they have the values of
-/// the only row. Without a key there is always exactly one row, all NULL where the input has no row. The key
-/// is the first `keys` columns of the input.
+/// value. If the input has several such rows, the columns outside the key are NULL. Otherwise they have the
+/// values of the only row. Without a key there is always exactly one row, all NULL where the input has no
+/// row. The key is the first `keys` columns of the input.
 ///
 /// A scalar subquery with several rows is an error only where its value is needed. The expression that reads
 /// the value therefore raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator raises no error,

@@ -128,7 +128,7 @@ impl Relational for Table {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
-    // Called for other tables than the one whose columns are carried.
+    // This function is called only for tables other than the table whose columns are carried.
     fn carried(&self, _: &[Carried], _: &[&Node]) -> Carried {
         Carried::Absent
     }

@@ -122,7 +122,8 @@ impl Relational for Top {
 impl Differentiate for Top {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         // Rows that came and rows that left are compared by value. If only the image of a row changed, the
-        // row would be in neither of the two sets.
+        // row would be in neither of the two sets. This rule is therefore used only if equal rows always have
+        // the same image.
         let told = |c: &Column| c.ty.is_exact() && c.ty.has_equality();
         let told = cx.graph.schema(self.input).columns().iter().all(told);
         if self.slice.offset > 0 || self.slice.limit.is_none() || !told {

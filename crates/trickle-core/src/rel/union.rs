@@ -111,7 +111,7 @@ impl ColumnFact<'_> {
         }
     }
 
-    /// Whether the two facts exclude that the two columns have a value in common.
+    /// Whether the two facts prove that the two columns have no value in common.
     fn differs(&self, other: &ColumnFact<'_>) -> bool {
         match (self, other) {
             (ColumnFact::Null, ColumnFact::Value(_) | ColumnFact::NotNull)
@@ -125,10 +125,10 @@ impl ColumnFact<'_> {
 /// The greatest number of summands for which a key is derived, since each pair of summands is compared.
 const COMPARED: usize = 1_000;
 
-/// Returns a key of a sum whose summands are disjoint. Some column must tell each pair of summands apart. It
-/// has different constants, or is NULL in one summand and NOT NULL in the other. Rows that agree on these
-/// columns come from the same summand. These columns and a key of each summand are therefore together a key
-/// of the sum.
+/// Returns a key of a sum whose summands are disjoint. For each pair of summands, some column must tell the
+/// two summands apart. Such a column has different constants in the two summands, or is NULL in one summand
+/// and NOT NULL in the other. Rows that agree on these columns come from the same summand. These columns and
+/// a key of each summand are therefore together a key of the sum.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
     if inputs.len() > COMPARED {
         return None;

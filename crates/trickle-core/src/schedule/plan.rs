@@ -44,8 +44,8 @@ impl Status {
         self.again = false;
     }
 
-    /// Returns the time when a refresh that could not get a lock is tried again. The wait is that after a
-    /// first error, or a quarter of the last refresh's duration if this is longer. Refreshes of the table
+    /// Returns the time when a refresh that could not get a lock is tried again. The wait is as long as after
+    /// a first error, or a quarter of the last refresh's duration if this is longer. Refreshes of the table
     /// therefore take at most four fifths of the time.
     pub(super) fn again(&self, options: &Options) -> Option<Time> {
         let wait = options.backoff_first.max(self.last_duration() / 4);

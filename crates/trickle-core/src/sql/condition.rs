@@ -1,9 +1,10 @@
 //! Join conditions in a form for which PostgreSQL can use a hash table or an index.
 //!
-//! For `IS NOT DISTINCT FROM`, PostgreSQL can use neither of them (a join took 2.8 s, and with equality 14
-//! ms). If one operand of such a condition is never NULL, `=` is written instead. If both operands may be
-//! NULL, the rows are split into disjoint patterns. The set of NULL keys in a row decides the row's pattern.
-//! In each pattern, the condition is a conjunction of `=` and `IS NULL`.
+//! For `IS NOT DISTINCT FROM`, PostgreSQL can use neither a hash table nor an index. In a test, a join took
+//! 2.8 s with this condition, and 14 ms with equality. If one operand of such a condition is never NULL, `=`
+//! is written instead. If both operands may be NULL, the rows are split into disjoint patterns. The set of
+//! NULL keys in a row decides the row's pattern. In each pattern, the condition is a conjunction of `=` and
+//! `IS NULL`.
 
 use super::ast::Scalar;
 use super::expr::scalar;

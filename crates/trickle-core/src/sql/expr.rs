@@ -77,8 +77,8 @@ fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     let mut names = NameSet::new();
     let columns: Vec<Ident> = sig.columns.iter().map(Ident::from).collect();
     columns.iter().for_each(|c| names.reserve(c.clone()));
-    // The alias contains a space, so that it hardly equals the name of a column. A column of an enclosing
-    // query with the same name would take precedence over the alias.
+    // The alias contains a space, so that it is unlikely to equal the name of a column. A column of an
+    // enclosing query with the same name would take precedence over the alias.
     let alias = names.fresh("trickle row");
     let items = values.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
     let one = Query::select(Select { items, ..Select::default() });

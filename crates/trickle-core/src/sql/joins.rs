@@ -224,9 +224,9 @@ fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     Block { from, filter: left.filter, columns, weight: left.weight.times(padded(right.weight)) }
 }
 
-/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for an anti-join with the condition
-/// `(a = b AND …) IS NOT FALSE`. Both have the same three-valued logic, but PostgreSQL can use a hash table
-/// only for NOT IN. Returns `None` for any other condition.
+/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for an anti-join with the condition `(a = b AND …) IS NOT
+/// FALSE`. Both conditions have the same three-valued logic, but PostgreSQL can use a hash table only for NOT
+/// IN. Returns `None` for any other condition.
 pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar> {
     let ExprKind::Is { arg, test: IsTest::False, negated: true } = on.kind() else { return None };
     let width = left.len();

@@ -204,8 +204,8 @@ impl RenderContext<'_> {
 }
 
 /// Returns one value for each column of `keys` whose equal values may have different images. All rows with
-/// equal `keys` get this value. It is that of the first row in the order by `last` (false first), then by the
-/// images.
+/// equal `keys` get this value. The value is taken from the first row in the order by `last` (false first),
+/// then by the images.
 fn settled(
     block: &Block,
     schema: &Schema,
@@ -227,8 +227,8 @@ fn ranked(call: &AggCall) -> Option<(&Expr, Expr)> {
     value.rank().map(|rank| (value, rank))
 }
 
-/// Renders `min` or `max` of numbers of an inexact type. Pairs of these two numbers compare in the correct
-/// order, so no sort is needed.
+/// Renders `min` or `max` of numbers of an inexact type. Pairs of the two numbers that [`ranked`] returns
+/// compare in the correct order, so no sort is needed.
 pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     let (value, rank) = ranked(call)?;
     let (value, rank) = (scalar(value, columns), scalar(&rank, columns));
@@ -244,7 +244,7 @@ pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     Some(Scalar::Subscript(Box::new(pair), vec![Subscript::Index(Scalar::int4(1))]))
 }
 
-/// Returns an expression whose value is that of `e` where the filter is true, and NULL elsewhere.
+/// Returns an expression that has the value of `e` where the filter is true, and NULL elsewhere.
 fn only_where(filter: Option<&Expr>, e: Expr) -> Expr {
     let Some(filter) = filter else { return e };
     let (ty, otherwise) = (e.ty().clone(), Expr::null(e.ty().clone()));

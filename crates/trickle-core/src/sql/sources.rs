@@ -227,12 +227,12 @@ impl Window {
         let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
         let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
-        // For most rows, two numbers decide. They are read from the snapshot's text only once, and not for
-        // each row.
+        // For most rows, two numbers decide whether the row is in the window. These numbers are read from the
+        // snapshot's text only once, and not for each row.
         let bound = |name| once(Scalar::call(name, vec![low.clone()]));
         let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));
-        // The transaction that stored the frontier is tested first, since the snapshot cannot tell which of
-        // its rows are counted.
+        // The transaction that stored the frontier is tested first, since the snapshot cannot tell which rows
+        // of this transaction are counted.
         let after = Scalar::Case {
             whens: vec![
                 (xid.clone().equals(once(own)), written.op(">", command)),

@@ -1,5 +1,5 @@
-//! The compiler. From a query it makes all that a driver needs: verdict, plans, DDL, and the statements of a
-//! refresh.
+//! The compiler, which makes from a query all that a driver needs: verdict, plans, DDL, and the statements of
+//! a refresh.
 
 mod ddl;
 mod drawn;
@@ -131,10 +131,10 @@ pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options)
 /// size as to run many queries. A query whose delta is larger is therefore recomputed.
 pub const MAX_DELTA: usize = 4_096;
 
-/// The greatest size of a query whose delta is assumed to have at most [`MAX_DELTA`] operators, without
-/// counting them. The number of operators in a delta is at most about twice the square of the number in the
-/// query. For example, the delta of a join of n tables has n terms with n tables each. An operator counts
-/// once for each operator that reads it.
+/// The greatest size of a query for which the operators of the delta are not counted. Such a delta is assumed
+/// to have at most [`MAX_DELTA`] operators. The number of operators in a delta is at most about twice the
+/// square of the number in the query. For example, the delta of a join of n tables has n terms with n tables
+/// each. An operator counts once for each operator that reads it.
 const COUNTED: usize = 40;
 
 impl StreamTable {
@@ -268,8 +268,8 @@ impl StreamTable {
         Ok((graph, roots))
     }
 
-    /// Whether the delta has at most [`MAX_DELTA`] operators when all sources changed. The delta is only
-    /// built if the size of the query makes a larger one possible.
+    /// Whether the delta has at most [`MAX_DELTA`] operators when all sources changed. The delta is built
+    /// only if the size of the query makes a larger delta possible.
     fn delta_is_small(&self) -> Result<bool> {
         let mut unfolded = NodeMap::new();
         for id in self.graph.reachable(self.prepared) {

@@ -22,8 +22,8 @@ use std::sync::Arc;
 pub enum Refresh {
     /// Applies the delta.
     Delta,
-    /// Recomputes the rows whose keys changed. Only a stream table for which
-    /// [`StreamTable::has_affected_groups`] is true can be refreshed so.
+    /// Recomputes the rows whose keys changed. This variant is possible only for a stream table for which
+    /// [`StreamTable::has_affected_groups`] is true.
     AffectedGroups,
     /// Recomputes the query and writes the difference.
     Difference,
@@ -95,10 +95,11 @@ impl StreamTable {
         Ok(Some(change_statement(changed, &tables, against)))
     }
 
-    /// Returns the statement that recomputes the part of the result that depends on rows of a table whose
-    /// changes were not captured, and applies the delta to the rest. Any source may have changed. The
-    /// statement returns the same row as the last statement of [`StreamTable::refresh`]. Returns `None` where
-    /// the stored tables do not show on which rows of the table they depend.
+    /// Returns the statement that recomputes one part of the result, and applies the delta to the rest. The
+    /// recomputed part depends on rows with uncaptured changes. These rows belong to one table. Any source
+    /// may have changed. The statement returns the same row as the last statement of
+    /// [`StreamTable::refresh`]. Returns `None` where the stored tables do not show on which rows of the
+    /// table they depend.
     ///
     /// # Errors
     /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
@@ -145,8 +146,8 @@ impl StreamTable {
         self.affected_path().is_some()
     }
 
-    /// Returns the key of the table whose values identify the rows of [`Refresh::AffectedGroups`], as columns
-    /// of the table's definition.
+    /// Returns the columns of a table's key, as positions in the table's definition. The values of this key
+    /// identify the rows that [`Refresh::AffectedGroups`] recomputes.
     pub(crate) fn affected_key(&self) -> Option<Vec<usize>> {
         let (_, path) = self.affected_path()?;
         let (table, key) = path.key();

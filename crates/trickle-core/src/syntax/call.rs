@@ -7,7 +7,7 @@ use super::{Expr, Ident, ObjectName, OrderItem, Over, Query, TypeName};
 pub(crate) struct Call {
     pub(crate) name: ObjectName,
     /// The function that computes an aggregate with SQL/JSON syntax, such as `JSON_ARRAYAGG`. If the types of
-    /// the arguments decide between json and jsonb, the name contains `?` at that place.
+    /// the arguments decide between json and jsonb, the name contains `?` instead of this word.
     pub(crate) computed_by: Option<String>,
     pub(crate) args: Arguments,
     /// Whether there is a DISTINCT before the arguments.
@@ -27,7 +27,7 @@ pub(crate) struct Call {
 pub(crate) enum Arguments {
     /// The arguments. The list is also empty for a function that is called without parentheses.
     List(Vec<Argument>),
-    /// A query without additional parentheses.
+    /// A query that is the only argument, as in `ARRAY(SELECT …)`.
     Query(Box<Query>),
 }
 

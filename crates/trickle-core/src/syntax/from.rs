@@ -89,7 +89,7 @@ pub(crate) struct Join {
     pub(crate) constraint: Constraint,
 }
 
-/// The operands of a join whose rows stay even without a partner: none, the left, the right, or both.
+/// The operands of a join that keep rows without a partner: none, the left, the right, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinSide {
     Inner,

@@ -85,8 +85,8 @@ pub(crate) struct ForeignKey {
     pub(crate) table: ObjectName,
     /// The referenced columns. The list is empty if the primary key is referenced.
     pub(crate) columns: Vec<Ident>,
-    /// Whether rows may violate the constraint. They may do so for a time if it is deferrable, or always if
-    /// it is not enforced.
+    /// Whether rows may violate the constraint. A deferrable constraint may be violated for a time, and a
+    /// constraint that is not enforced may always be violated.
     pub(crate) deferrable: bool,
 }
 

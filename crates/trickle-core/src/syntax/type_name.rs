@@ -10,8 +10,8 @@ pub(crate) struct TypeName {
     /// The name as messages show it. A type whose name consists of keywords is found by this text.
     pub(crate) text: String,
     pub(crate) shape: TypeShape,
-    /// The number of fractional digits to which a cast to a date/time type, or to an array of such a type,
-    /// rounds. `None` if the name does not state the number.
+    /// The number of fractional digits to which a cast to the type rounds, if the type is a date/time type or
+    /// an array of such a type. `None` if the name does not state the number.
     pub(crate) precision: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl TypeName {
     /// Finds the type; `named` finds types that are not built in.
     ///
     /// # Errors
-    /// The name of a type that does not exist.
+    /// Fails with the name of the type, if the type does not exist.
     pub(crate) fn resolve(&self, named: &dyn Fn(Option<&str>, &str) -> Option<Type>) -> Result<Type, String> {
         match &self.shape {
             TypeShape::Array(element) => {

@@ -1,6 +1,6 @@
 //! The run of a case in memory. The evaluator's result is compared with rows that a person worked out, and
-//! the delta with the evaluator's result. Both comparisons are repeated with the query as an input of other
-//! operators.
+//! the delta is compared with the evaluator's result. Both comparisons are repeated with the query as an
+//! input of other operators.
 
 use super::case_file::{Case, Expected, SNAPSHOTS, written};
 use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
@@ -138,7 +138,7 @@ impl Case {
         snapshots(&table).map_err(text)
     }
 
-    /// Returns which snapshot of the file differs from `found`, if one does.
+    /// Returns a description of the first snapshot of the file that differs from `found`, if there is one.
     pub fn stale(&self, found: &BTreeMap<String, String>) -> Option<String> {
         let differs = SNAPSHOTS.iter().find(|name| {
             let of = |m: &BTreeMap<String, String>| m.get(**name).map(|s| s.trim().to_owned());
@@ -242,7 +242,7 @@ fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the plan, the delta for a change of every source, and the statements that apply it.
+/// Returns the plan, the delta for a change of every source, and the statements that apply the delta.
 fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
     let statements = table.refresh(Refresh::Delta, &table.changing())?;
     let sql: Vec<String> = statements.iter().map(|s| format!("{};", sql::print(s).text)).collect();

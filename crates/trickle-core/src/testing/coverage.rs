@@ -28,7 +28,7 @@ impl Coverage {
     pub fn count(&self, above: &str, below: &str) -> u64 {
         self.counts.iter().filter(|((a, b), _)| *a == above && *b == below).map(|(_, n)| n).sum()
     }
-    /// Adds the counts of another table.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Coverage) {
         for (k, n) in &other.counts {
             *self.counts.entry(*k).or_default() += n;

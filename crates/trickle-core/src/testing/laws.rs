@@ -122,7 +122,8 @@ impl Sample {
     /// Returns the rows of the query over `db`.
     ///
     /// # Errors
-    /// Errors of the query's expressions; 54000 where the query has too many rows for a test.
+    /// Fails with the errors of the query's expressions, and with 54000 if the query has too many rows for a
+    /// test.
     pub fn eval(&self, db: &Database) -> Result<ZSet> {
         within(&self.graph, db).eval(self.root).map(Arc::unwrap_or_clone)
     }

@@ -61,7 +61,8 @@ impl PartCase {
         let stays = Expr::column(column, ty.clone()).same_as(Expr::literal(value, ty));
         let is_captured = |row: &Row| eval::is_true(&stays, row).unwrap_or(false);
         let delta = db.delta.get(&source).cloned().unwrap_or_default();
-        // The other rows are those of the change where some came, and none where all have gone.
+        // If other rows came, the other rows of the table are those that the change inserts. Otherwise all
+        // other rows have gone.
         let mut now = ZSet::new();
         let both = old.iter().chain(delta.iter()).filter(|(row, _)| is_captured(row));
         both.for_each(|(row, w)| now.add(row.clone(), w));

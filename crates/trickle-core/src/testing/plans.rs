@@ -307,7 +307,7 @@ impl Planner<'_> {
     }
 
     /// Makes `L × Single(…)`. The `Single` is mostly over a scalar aggregate, and sometimes over a relation
-    /// that may have several rows and so raise an error.
+    /// that may have several rows. A `Single` over several rows raises an error.
     fn single(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (l, r) = self.pair(choice, budget)?;
         let value = if choice.one_in(4) {

@@ -42,8 +42,8 @@ pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns the columns of an operator's first input whose equal values the operator merges. They are also the
-/// first columns of the operator's rows.
+/// Returns the columns of an operator's first input whose equal values the operator merges. These columns are
+/// also the first columns of the operator's rows.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Vec<usize>> {
     match graph.rel(id) {
         Rel::Distinct(_) | Rel::Positive(_) | Rel::SetOp(_) => Some((0..graph.schema(id).len()).collect()),

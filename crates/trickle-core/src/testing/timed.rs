@@ -11,14 +11,15 @@ use crate::types::{Datum, Interval, Type};
 const EPOCH: i64 = -946_684_800_000_000;
 const SECOND: i64 = 1_000_000;
 
-/// Draws the two times of a refresh from the first seconds of 1970. Numbers in tables denote the same
-/// seconds. The times are equal, or either is later than the other.
+/// Draws the two times of a refresh from the first seconds of 1970. The numbers in tables, as seconds after
+/// 1970 began, denote times in the same range. The times are equal, or either is later than the other.
 pub(super) fn clock(choice: &mut Choice) -> Clock {
     let mut time = || EPOCH + choice.below(4) as i64 * SECOND;
     Clock { then: time(), now: time() }
 }
 
-/// Makes one to three terms. At least one of them reads the clock, mostly so that an index can be used.
+/// Makes one to three terms. At least one of them reads the clock. Mostly this term has a form that can use
+/// an index.
 pub(super) fn condition(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     let mut terms = vec![term(choice, schema, limits)];
     while terms.len() < 3 && choice.one_in(3) {

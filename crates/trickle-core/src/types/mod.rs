@@ -82,8 +82,8 @@ pub struct OtherType {
     pub hashable: bool,
     /// Whether the type has a default btree operator class.
     pub ordered: bool,
-    /// Whether equal values of the type are always identical. (They are not for citext, nor for texts under
-    /// nondeterministic collations.)
+    /// Whether equal values of the type are always identical. (Equal values of citext may differ, and so may
+    /// equal texts under a nondeterministic collation.)
     pub exact: bool,
 }
 

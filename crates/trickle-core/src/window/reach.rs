@@ -4,8 +4,8 @@ use super::{Bound, Units, WindowCall};
 use crate::expr::{Expr, Volatility, evaluate};
 use crate::types::{Datum, Interval};
 
-/// The greatest distance from its own row at which a call reads rows. Rows beyond this distance do not affect
-/// the call's value.
+/// The greatest distance at which a call reads rows, counted from the call's own row. Rows beyond this
+/// distance do not affect the call's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// The number of rows, or of groups of peers, before the call's row.

@@ -137,9 +137,9 @@ pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[
         .hint(format!("Give {reader} a query without it first, or drop it.")))
 }
 
-/// Switches off the capture of the result table where a captured column is dropped or gets another type. It
-/// does so even if nobody reads the column any more. Readers of the table are planned again afterwards, and
-/// capture the new columns.
+/// Switches off the capture of the result table where a captured column is dropped or gets another type, even
+/// if nobody reads the column any more. Readers of the table are planned again afterwards, and capture the
+/// new columns.
 async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
     let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL jsonb_array_elements(b.segments) s \
          CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n JOIN pg_attribute a \
@@ -217,8 +217,8 @@ fn kept_key(
     if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
 }
 
-/// Returns the statements that drop the primary key of a stored table, the index that trickle made, and NOT
-/// NULL. The primary key stays if the new design has the same key.
+/// Returns the statements that drop the primary key of a stored table, the index that trickle made, and the
+/// NOT NULL constraints. The primary key stays if the new design has the same key.
 async fn drop_identity(
     t: &Transaction<'_>,
     old: &Entry,

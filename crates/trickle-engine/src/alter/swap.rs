@@ -51,8 +51,8 @@ pub(crate) struct Written {
     pub(crate) deleted: i64,
 }
 
-/// The statement that locks the rows of buffers in the catalog, so that no session drops changes that the new
-/// result still needs. A session that drops such changes marks the readers of the source for a recompute. The
+/// The statement that locks the catalog rows of buffers, so that no session drops changes that the new result
+/// still needs. A session that drops such changes marks the readers of the source for a recompute, but the
 /// stream table is not one of these readers yet.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
@@ -64,7 +64,7 @@ const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 A
      AND to_regclass($2)::oid = $3 AND to_regclass($4)::oid = $5 FOR UPDATE";
 
 /// The statements that give stream table `$1` the frontier, the times, the cost model and the history of
-/// stream table `$2`, whose rows it gets.
+/// stream table `$2`. Stream table `$1` gets the rows of `$2` too.
 const ADOPT: [&str; 2] = [
     "UPDATE pgtrickle.pgt_stream_tables o SET frontier = b.frontier, is_populated = true, needs_reinit = false, \
      reinit_reason = NULL, data_timestamp = b.data_timestamp, last_refresh_at = b.last_refresh_at, cost_model = b.cost_model, \
@@ -159,8 +159,8 @@ impl<C: RefreshDriver> Trickle<C> {
         }
     }
 
-    /// Returns an error where another table cannot take the place of this one, because this role cannot plan
-    /// one of its readers again. Such a reader has another owner, or is IMMEDIATE.
+    /// Returns an error where another table cannot take the place of a stream table, because the current role
+    /// cannot plan a reader of the stream table again. Such a reader has another owner, or is IMMEDIATE.
     async fn require_movable(&self, old: &Entry) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         match registry.readers(old.relation.id).find(|e| !e.own || e.mode == Mode::Immediate) {
@@ -327,7 +327,8 @@ impl<C: RefreshDriver> Trickle<C> {
             self.db().query(LEFT, &[&of]).await.map_err(fail)?.iter().map(|r| r.get(0)).collect();
         let patience = self.settings.patience;
         for id in left {
-            // If another session uses the table, a later call drops it, unless its name is needed now.
+            // If the name of the table is needed now, all attempts are made. Otherwise one attempt is enough,
+            // since a later call drops a table that a session still uses.
             self.settings.patience.attempts = if of.is_some() { patience.attempts } else { 1 };
             let dropped = Box::pin(self.drop_id(id, false)).await;
             self.settings.patience = patience;
@@ -442,7 +443,8 @@ fn require_one(rows: u64, e: &Entry) -> Result<()> {
 }
 
 /// Gives the new table the name of the former table and its row in the catalog, and drops the former table.
-/// The catalog is written first, since row security lets no role write the row of a table that is dropped.
+/// The catalog is written first, since row security lets no role write the catalog row of a table that was
+/// dropped.
 async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |e| Error::server(&doing, e);

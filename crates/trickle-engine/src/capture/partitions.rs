@@ -3,8 +3,8 @@
 //!
 //! The rows of such a partition become changes in the buffer, with weight 1 or −1, and readers go on by
 //! deltas. The partition is locked by the command, so nobody else writes it before the command commits. Where
-//! the buffer has no room for its rows, this module does nothing; readers are then recomputed, since the
-//! definition of the table has changed.
+//! the buffer has no room for the rows of the partition, this module does nothing. The readers are then
+//! recomputed, since the definition of the table has changed.
 
 use super::stored::{knowing, note, note_without, require_known};
 use super::{make, read, table_by_oid};
@@ -19,7 +19,8 @@ use trickle_core::sql::ast::Statement;
 use trickle_core::sql::print;
 
 /// The greatest number of bytes of an added partition whose rows are copied to the buffer. Copying takes as
-/// long as INSERT … SELECT. The partition is not in use yet, and ATTACH itself reads it.
+/// long as INSERT … SELECT. The limit can be high, since the partition is not in use yet, and since ATTACH
+/// itself reads the partition.
 const MOST_COMING: i64 = 32 << 20;
 
 /// The greatest number of bytes of a leaving partition whose rows are copied to the buffer. The limit is
@@ -46,13 +47,14 @@ pub struct Removal {
     pub how: Leaving,
     /// The parent that the command names.
     pub parent: Option<u32>,
-    /// Whether the command names no tables beside the partitions and the parent.
+    /// Whether the command names no other tables than the partitions and the parent.
     pub alone: bool,
 }
 
-/// Lets readers of table `$1` keep their plans. The plans were made without the partitions `$2`, which the
-/// table has got, and with the partitions `$3`, which the table will lose. The plans still read the same
-/// table. A reader that another session refreshes at the moment is skipped, and planned again later.
+/// The statement that lets readers of table `$1` keep their plans, which still read the same table. The plans
+/// were made without the partitions `$2`, which the table has got since. They were made with the partitions
+/// `$3`, which the table will lose. A reader that another session refreshes at the moment is skipped, and
+/// planned again later.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $3),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END, $3), parts = (SELECT pgtrickle.parts($1, false, $3))
@@ -66,24 +68,26 @@ const NAMES: &str = "SELECT n.nspname, c.relname, c.relkind = 'r' FROM pg_class 
      WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
 /// The captured tables above the partitions `$1`, whose parent is `$2` where a command names it. The list is
-/// empty in a transaction of another isolation level than READ COMMITTED, which may not see everything that
-/// others have committed, and where the server does not count rows.
+/// empty in two cases. The first case is an isolation level other than READ COMMITTED, under which the
+/// transaction may miss rows that others have committed. The second case is a server that does not count rows
+/// (`track_counts`).
 const ABOVE: &str = "SELECT DISTINCT a.relid::oid FROM unnest($1::oid[]) p(oid) CROSS JOIN LATERAL pg_partition_ancestors(p.oid) a \
      JOIN pgtrickle.pgt_buffers b ON b.source_relid = a.relid \
      WHERE a.relid <> p.oid AND b.capture = 'ON' AND current_setting('transaction_isolation') = 'read committed' \
      AND current_setting('track_counts')::bool \
      AND ($2::oid IS NULL OR EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = p.oid AND h.inhparent = $2)) ORDER BY 1";
 
-/// Keeps the names of the schemas of the tables `$1` until the transaction ends. Statements find a table by
-/// its name. The owner of a schema could otherwise give its name to another schema meanwhile, with a view of
-/// the same name whose functions would run as the owner of the catalog.
+/// The query that keeps the names of the schemas of the tables `$1` until the transaction ends, since
+/// statements find a table by its name. Otherwise the owner of a schema could meanwhile give the name of the
+/// schema to another schema. A view in that other schema could have the name of the table, and its functions
+/// would run as the owner of the catalog.
 const HELD: &str = "SELECT (SELECT count(*) FROM (SELECT FROM pg_namespace n WHERE n.oid IN \
          (SELECT c.relnamespace FROM pg_class c WHERE c.oid = ANY ($1)) FOR KEY SHARE SKIP LOCKED) l) \
      = (SELECT count(DISTINCT c.relnamespace) FROM pg_class c WHERE c.oid = ANY ($1))";
 
 /// The tables that the command locks for partition `$1`, in the order in which the server locks them: the
-/// parent if `$2` is true, its default partition if `$3` is true, and the partition. After these, with false,
-/// the partitions below the partition.
+/// parent if `$2` is true, its default partition if `$3` is true, and the partition. The second column is
+/// true for these tables. After them come, with false, the partitions below the partition.
 const LOCKED: &str = "SELECT x.oid, x.level < 3 FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
      UNION ALL SELECT 1, k.partdefid FROM pg_inherits h JOIN pg_partitioned_table k ON k.partrelid = h.inhparent WHERE h.inhrelid = $1 AND $3 \
      UNION ALL SELECT 2, $1 UNION ALL SELECT 3, unnest(pgtrickle.children($1))) x(level, oid) WHERE x.oid <> 0 ORDER BY x.level, x.oid";
@@ -98,12 +102,12 @@ const WITNESS: &str = "SELECT pg_stat_get_xact_tuples_inserted(to_regclass(forma
      FROM pgtrickle.pgt_buffers b WHERE b.source_relid = $1 AND current_setting('track_counts')::bool \
      AND to_regclass(format('pgtrickle_changes.changes_%s_%s', $1, b.segments->-1->>'number')) IS NOT NULL";
 
-/// A captured table from which a command takes rows that its buffer has as deleted.
+/// A captured table from which a command takes rows. The buffer of the table has these rows as deleted rows.
 #[derive(Clone, Debug)]
 pub struct Followed {
     source: u32,
-    /// The state of capture before the command; `None` where triggers for rows of the partition were still to
-    /// fire, which may not be captured after the command.
+    /// The state of capture before the command; `None` where triggers were still to fire for rows of the
+    /// partition, since the changes of these rows may not be captured after the command.
     witness: Option<Witness>,
 }
 
@@ -271,10 +275,11 @@ async fn may_take_back(t: &Transaction<'_>, buffer: &Buffer, named: &Named, doin
     Ok(small && named.filled.len() == named.all.len())
 }
 
-/// Ends, after the command, the capture that [`capture_leaving`] began before it. Takes back the rows by
-/// which the triggers of emptied partitions have readers recomputed. Marks the readers if the command did not
-/// do what was expected. For instance, the partitions did not leave because their names had become those of
-/// other tables, or code of users wrote or refreshed something before the partitions left.
+/// Ends, after the command, the capture that [`capture_leaving`] began before it. Takes back the rows that
+/// the triggers of emptied partitions wrote, since each such row would cause a recompute of the readers.
+/// Marks the readers if the command did not do what was expected. For instance, the partitions did not leave
+/// because their names had become those of other tables, or code of users wrote or refreshed something before
+/// the partitions left.
 pub(crate) async fn finish_leaving(
     t: &Transaction<'_>,
     followed: &Followed,

@@ -1,6 +1,6 @@
 //! Follows partitions that came or went while nobody captured their rows. The triggers are made again, and
 //! the buffer keeps the changes of all other partitions. Readers note which partitions stayed, and recompute
-//! the part of their result that depends on others.
+//! the part of their result that depends on other partitions.
 
 use super::removal::{drop_triggers, unmark};
 use super::stored::{Captured, attnums, fresh, knowing, note, read, require_known};
@@ -12,9 +12,10 @@ use trickle_core::catalog::TableDef;
 use trickle_core::cdc::UNKNOWN_CHILDREN;
 use trickle_core::vocabulary::Capture;
 
-/// Notes for the readers of table `$1` which partitions stayed: those in `$2` that the reader knew. Returns
-/// the readers that can continue from their rows. Their plans were made for the same table with other
-/// partitions. A default partition never counts as one that stayed, since its bounds may have changed.
+/// The statement that notes, for each reader of table `$1`, which partitions stayed: the partitions in `$2`
+/// that the reader knew. The statement returns the readers that can continue from their rows. The plans of
+/// these readers were made for the same table with other partitions. A default partition never counts as one
+/// that stayed, since its bounds may have changed.
 const STAYED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET parts = now.parts, schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END),
@@ -25,9 +26,9 @@ WHERE d.source_relid = $1 AND s.pgt_id = d.pgt_id AND s.refresh_mode = 'DIFFEREN
     AND d.parts[1] = now.parts[1]
 RETURNING d.pgt_id";
 
-/// Whether a table of another role, which is none of `$2`, has a trigger of the buffer of table `$1`: a
-/// detached partition that was given away. Only the owner of a table may drop its triggers. Making the whole
-/// capture again drops them with their functions.
+/// Whether a table that belongs to another role and is not in `$2` has a trigger of the buffer of table `$1`.
+/// Such a table is a detached partition that was given away. Only the owner of a table may drop its triggers.
+/// But making the whole capture again drops the triggers together with their functions.
 const OUT_OF_REACH: &str = "SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_class c ON c.oid = g.tgrelid \
      WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, pg_catalog.format('capture_%s_', $1::oid)) \
      AND g.tgparentid = 0 AND g.tgrelid <> ALL ($2) AND NOT pg_has_role(c.relowner, 'USAGE'))";
@@ -57,8 +58,8 @@ pub(crate) async fn follow_parts(t: &Transaction<'_>, table: &Arc<TableDef>) -> 
     note(t, &renewed, c.mode, &attnums(&**t, table.id).await?).await?;
     let rows = t.query(STAYED, &[&table.id.0, &captured]).await.map_err(fail)?;
     let continuing: Vec<i64> = rows.iter().map(|r| r.get(0)).collect();
-    // A refresh over an older snapshot, to which the former partitions are the present ones, cannot be
-    // committed after this.
+    // After this statement, a refresh over an older snapshot, which shows the former partitions, cannot be
+    // committed.
     let held =
         "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = ANY ($1)";
     t.execute(held, &[&continuing]).await.map_err(fail)?;

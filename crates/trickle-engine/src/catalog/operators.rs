@@ -123,8 +123,8 @@ pub(super) async fn call(
     if call.operator && volatility != Volatility::Immutable {
         return Ok(None);
     }
-    // The signature of an operator has the schema even where it is `pg_catalog`. By the schema, the engine
-    // tells such an operator from its own operators.
+    // The signature of an operator has the schema even where it is `pg_catalog`. The engine recognizes by the
+    // schema that the operator is not one of its own.
     let schema = (call.operator || !builtin).then(|| Arc::from(schema.as_str()));
     Ok(Some(Arc::new(FuncSig {
         schema,

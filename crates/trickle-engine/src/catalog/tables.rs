@@ -61,8 +61,8 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
           ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
-/// The keys and the never-NULL columns that a table had when a plan was made. If the table has got more of
-/// them since, rows that were stored or captured earlier may violate these.
+/// The keys and the never-NULL columns that a table had when a plan was made. If the table has got more keys
+/// or never-NULL columns since, rows that were stored or captured earlier may violate the new ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedWith {
     /// The keys, each as the attribute numbers of its columns.
@@ -225,7 +225,8 @@ fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
         Some(collation) if ty.collated(&collation, true).collation().is_some() => {
             ty.collated(&collation, c.get(6))
         }
-        // A type of an extension may compare in its own ways.
+        // A type of an extension may compare values in its own way, so the engine knows the type by its name
+        // only.
         Some(collation) => Type::Other(Arc::new(OtherType {
             sql_name: format!("{spelled} COLLATE {collation}"),
             equality: true,

@@ -17,8 +17,9 @@ use trickle_core::types::{OtherType, Type};
 /// of a composite value and not the value itself. So a composite value with some NULL fields is neither NULL
 /// nor NOT NULL.
 ///
-/// An array type is the one that its element type names as its array type (`typarray`). The types int2vector
-/// and oidvector have elements as well, but their values are written otherwise.
+/// A type counts as an array only if its element type names it as the array type (`typarray`). The types
+/// int2vector and oidvector have elements as well, but do not count, since their values are written
+/// otherwise.
 ///
 /// A type of an extension counts as one whose equal values may be written differently, as citext values are.
 /// Where its equal values are in fact written alike, this costs a little extra work.
@@ -65,7 +66,8 @@ FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.t
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
 /// The types for which the text `=` would mean an operator that a user made, instead of the `=` of the type's
-/// default operator class. `$1` are the schemas of the search path, NULL for that of the connection.
+/// default operator class. `$1` are the schemas of the search path; NULL stands for the search path of the
+/// connection.
 const HIDDEN: &str = "
 SELECT DISTINCT x.oprleft FROM pg_operator x JOIN pg_namespace n ON n.oid = x.oprnamespace
 WHERE x.oprname = '=' AND x.oprleft = x.oprright AND x.oid >= 16384

@@ -128,8 +128,8 @@ impl Design {
         t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
     }
 
-    /// Writes the stream table into the catalog. From this commit on, a drain deletes no change that the
-    /// stream table has not read.
+    /// Writes the stream table into the catalog. From this commit on, a drain keeps each change until the
+    /// stream table has read it.
     pub(super) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = |e| Error::server("note the stream table", e);
         t.execute(

@@ -5,10 +5,10 @@ use super::ServerError;
 use crate::say::Voice;
 use std::sync::Arc;
 
-/// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
-/// do not follow them. The event triggers look for this lock. The event triggers trust this lock only in
-/// sessions of roles that have the rights of the catalog's owner. The lock conflicts only with statements
-/// that replace the catalog itself.
+/// The statement that marks a transaction in which the program alters and drops objects. The extension's
+/// event triggers do not follow the commands of a transaction with this lock. The event triggers trust the
+/// lock only in sessions of roles that have the rights of the catalog's owner. The lock conflicts only with
+/// statements that replace the catalog itself.
 const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
 
 /// The surroundings of a session. The default of each method is right for a session that has a server process
@@ -28,8 +28,8 @@ pub trait Host {
     }
 
     /// Locks tables by oid in mode ACCESS EXCLUSIVE, in this order. Without `waits`, locks none and returns
-    /// false if another session has a lock on one of them. Only inside the server can a table be locked by
-    /// oid, so elsewhere the answer is always false.
+    /// false if another session has a lock on one of them. A table can be locked by oid only inside the
+    /// server, so elsewhere the answer is always false.
     fn lock(&self, _tables: &[u32], _waits: bool) -> Result<bool, ServerError> {
         Ok(false)
     }

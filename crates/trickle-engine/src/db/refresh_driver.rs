@@ -45,9 +45,8 @@ pub trait RefreshDriver: Connection {
         })
     }
 
-    /// Returns the session for which the last failed statement was cancelled, where another process can make
-    /// refreshes of this process give way ([`give_way`](crate::give_way)). The session is returned by one
-    /// call only.
+    /// Returns the session for which another process cancelled the last failed statement
+    /// ([`give_way`](crate::give_way)), if there is such a session. A second call returns `None`.
     fn gives_way_to(&self) -> Option<String> {
         None
     }

@@ -73,8 +73,8 @@ impl<C: RefreshDriver> Trickle<C> {
         changed.and(swept)
     }
 
-    /// Returns an error where a stream table loses more than the plan could foresee. When the plan was made,
-    /// the query read relations that did not exist yet.
+    /// Returns an error where a stream table loses something that the plan could not foresee, because the
+    /// query read relations that did not exist yet when the plan was made.
     async fn require_loses_nothing(&mut self, e: &Entry, d: &Declared) -> Result<()> {
         let design = self.design(e.relation.clone(), e.id, &d.stream_table()).await?;
         let columns = design.columns();
@@ -92,8 +92,9 @@ impl<C: RefreshDriver> Trickle<C> {
             .hint("Apply again: the plan shows it now. --allow-drop allows it."))
     }
 
-    /// Gives a stream table another name in its schema, and renames its indexes. The stored tables still fit
-    /// the plan, since only names differ. If they do not fit, the next refresh plans the stream table again.
+    /// Gives a stream table another name in its schema, and renames its indexes. The stored tables should
+    /// still fit the plan, since only names differ. If they do not fit, the next refresh plans the stream
+    /// table again.
     async fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let e = self.find(&Name::parse(from)?).await?;
         let (old, name) = (Ident::new(&e.relation.name), Name::parse(to)?);

@@ -1,7 +1,7 @@
 //! Plans and takes the steps after which a database has the declared stream tables.
 //!
 //! A stream table that was made from declarations has their label. Stream tables without the label were made
-//! by hand and are left alone. A stream table with the label that is not declared any more is dropped.
+//! by hand and are left alone. A stream table that has the label, but is not declared any more, is dropped.
 
 mod carry_out;
 mod differences;

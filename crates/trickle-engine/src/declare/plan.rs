@@ -25,12 +25,12 @@ pub(super) struct Survey<'d> {
     pub(super) registry: Registry,
     /// For each declaration, the schema and name that its stream table has or will have.
     pub(super) places: Vec<Relation>,
-    /// For each declaration, the existing stream table that has its name, or had its query under another
-    /// name.
+    /// For each declaration, the existing stream table that has the declared name, or has the declared query
+    /// under another name.
     pub(super) found: Vec<Option<Entry>>,
     /// The positions of declarations whose names no stream table has yet.
     pub(super) coming: BTreeSet<usize>,
-    /// Stream tables with the label that are not declared any more.
+    /// Stream tables that have the label, but are not declared any more.
     pub(super) missing: Vec<Entry>,
     /// The result columns of each declaration whose query can be read now, by position.
     pub(super) columns: BTreeMap<usize, Vec<OutputColumn>>,
@@ -239,7 +239,7 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok((StepAction::Remake, Some(Vec::new())))
     }
 
-    /// Returns an error where a column would be dropped that the new query of a reader still reads.
+    /// Returns an error where the new query of a reader still reads a column that would be dropped.
     fn require_kept<'c>(
         &self,
         e: &Entry,

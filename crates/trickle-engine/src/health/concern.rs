@@ -8,7 +8,7 @@ use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
 use std::time::Duration;
 
-/// An open transaction that keeps old rows, or changes that no reader needs any more, from being removed.
+/// An open transaction that prevents the removal of old rows, and of changes that no reader needs any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
     /// The server process.
@@ -31,16 +31,16 @@ impl fmt::Display for OpenTransaction {
     }
 }
 
-/// Transactions that keep old rows or changes from being removed. These are transactions with a snapshot in
-/// this database, and transactions with an id in any database. Before a drain removes changes, it checks that
-/// their transactions are over. Transactions of other roles are visible only with the rights of
-/// `pg_read_all_stats` (PostgreSQL manual, "The Cumulative Statistics System").
+/// Transactions that prevent the removal of old rows and of changes. These are transactions with a snapshot
+/// in this database, and transactions with an id in any database. Before a drain removes changes, it checks
+/// that the transactions that made these changes are over. Transactions of other roles are visible only with
+/// the rights of `pg_read_all_stats` (PostgreSQL manual, "The Cumulative Statistics System").
 const OPEN: &str = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
      coalesce(application_name, ''), nullif(datname, current_database())::text FROM pg_stat_activity \
      WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
      AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL AND datname = current_database()) ORDER BY xact_start, pid";
 
-/// Returns the open transactions that keep old rows or changes from being removed, the oldest first.
+/// Returns the open transactions that prevent the removal of old rows and of changes, the oldest first.
 ///
 /// # Errors
 /// The errors of the statement.

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 /// `$2`, in microseconds since 1970. A stream table that reads the clock does not get a new time, since its
 /// rows were computed for the stored time.
 ///
-/// A stream table that is being refreshed is left out, since its refresh notes the time itself. If that
-/// refresh reads an older snapshot, it could not write the catalog row after this statement had written it.
+/// A stream table that is being refreshed is left out, since its refresh notes the time itself. Moreover, a
+/// refresh over an older snapshot could not write the catalog row after this statement had written the row.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
      data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE to_timestamp($2::int8 / 1000000.0) END \
      WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \

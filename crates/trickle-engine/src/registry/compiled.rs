@@ -101,9 +101,9 @@ pub(crate) async fn compile_entry(
     recompute(db, e, &key).await
 }
 
-/// Returns the program of a stream table some of whose changes were not captured: those of partitions of `d`
-/// that came or went. The program recomputes the part of the result that depends on these partitions, if it
-/// can.
+/// Returns the program of a stream table for which the rows of some partitions of `d` were not captured,
+/// since these partitions came or went. The program recomputes the part of the result that depends on these
+/// partitions, if possible.
 async fn in_part(
     db: &dyn Connection,
     e: &Entry,
@@ -136,8 +136,8 @@ async fn in_part(
     Ok(whole().with_part(captured)?.unwrap_or_else(whole))
 }
 
-/// Returns the condition that one of `conditions` is true for a row of `d`. Returns `None` if there are none,
-/// or if the core does not know a function or an operator in them.
+/// Returns the condition that one of `conditions` is true for a row of `d`. Returns `None` if there are no
+/// conditions, or if the core does not know a function or an operator in the conditions.
 async fn any_of(
     db: &dyn Connection,
     e: &Entry,

@@ -20,7 +20,7 @@ pub(crate) struct StoredSetting {
 }
 
 /// The stream tables whose tables are in `$1`, and the stream tables that these read or that read these,
-/// directly or through others. Where `$1` is NULL, these are all stream tables.
+/// directly or through others. Where `$1` is NULL, the query returns all stream tables.
 const LINKED: &str = "
 WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])

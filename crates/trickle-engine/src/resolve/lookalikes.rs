@@ -11,17 +11,19 @@ use crate::error::{Error, Result};
 use trickle_core::catalog::Volatility;
 use trickle_core::{Cause, Reason, ReasonKind};
 
-/// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
+/// The users' objects in the view `$1` that this module looks for: for each object its kind, its name, and
+/// the volatility of the function behind it.
 ///
 /// - An operator counts if PostgreSQL has an operator of that name for the same types. It also counts if
 ///   PostgreSQL has one for types that these are binary-coercible to, or for any enum, array or range. A
 ///   comparison that belongs to no default operator class counts too. An operator in the default class of a
 ///   user's type, such as citext, does not count.
-/// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
-///   belongs to an extension.
-/// - A function counts if another function of the same name has as many parameters, and one of these
-///   parameters is of a domain.
-/// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable.
+/// - A cast that belongs to an extension does not count. Any other cast counts if it is between types of
+///   PostgreSQL's own, or if its function is not immutable.
+/// - A function counts under two conditions. Its schema has another function of the same name with as many
+///   parameters. A parameter of one of the two functions has a domain as its type.
+/// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable,
+///   whatever these functions are.
 const LOOKALIKES: &str = ", called AS (
     SELECT * FROM pg_proc WHERE oid >= 16384 AND oid IN (SELECT object FROM reads WHERE class = 'pg_proc'::regclass)
 ), meant AS (
@@ -64,7 +66,7 @@ WHERE EXISTS (SELECT FROM pg_proc g, unnest(f.proargtypes::oid[] || g.proargtype
 UNION SELECT 'aggregate', b.oid::regprocedure::text, max(b.provolatile::text) FROM behind b GROUP BY b.oid
 HAVING max(b.provolatile::text) <> 'i' ORDER BY 1, 2";
 
-/// Returns the reasons why a query over such objects is recomputed.
+/// Returns the reasons why the query of a view is recomputed, one for each object that [`LOOKALIKES`] finds.
 ///
 /// # Errors
 /// Errors of the server.

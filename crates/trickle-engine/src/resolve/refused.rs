@@ -51,7 +51,7 @@ fn repeated(sql: &str, e: &Error) -> Option<Span> {
     span(sql, sql[..first.end + second.start].chars().count())
 }
 
-/// Returns a hint for an error to which PostgreSQL adds none.
+/// Returns a hint for an error to which PostgreSQL adds no hint.
 fn hint(sqlstate: &str) -> &'static str {
     match sqlstate {
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",

@@ -40,8 +40,9 @@ ORDER BY 1";
 /// query uses, and its type. The first of two flags says that the column was dropped though the query names
 /// it. The second flag says that the column was added after the query was planned.
 ///
-/// A new column that has the name of a dropped column takes its place. Every other new column gets a name
-/// that no query uses. A dropped column whose place a new column takes gets such a name too.
+/// A new column that has the name of a dropped column takes the place of the dropped column. Every other new
+/// column gets a name that no query uses. A dropped column whose place a new column takes gets such a name
+/// too.
 const COLUMNS: &str = "
 WITH name AS (
     SELECT u.number, u.known, u.now, u.number = ANY (d.named_columns) AS named FROM pgtrickle.pgt_dependencies d

@@ -55,8 +55,8 @@ fn ripe(
 }
 
 impl Scheduler {
-    /// Finds out which groups in `due` have changes to apply or were altered. The same look may find this
-    /// for other stream tables.
+    /// Finds out which groups in `due` have changes to apply or were altered. The same look may find changes
+    /// or alterations for other stream tables too.
     pub(super) async fn look_at<C: RefreshDriver>(
         &mut self,
         watch: &mut Trickle<C>,
@@ -115,8 +115,8 @@ impl Scheduler {
     }
 
     /// Empties the buffers of sources that have had only counted changes for
-    /// [`super::SchedulerOptions::settle`]. After that, PostgreSQL plans the statements that read these
-    /// buffers again.
+    /// [`super::SchedulerOptions::settle`]. PostgreSQL then makes new plans for the statements that read
+    /// these buffers.
     async fn settle<C: RefreshDriver>(
         &mut self,
         watch: &mut Trickle<C>,

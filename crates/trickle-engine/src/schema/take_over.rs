@@ -1,6 +1,6 @@
-//! Gives a catalog that another role made to the current role, which must be a superuser. Afterwards the
-//! catalog has exactly the objects that trickle's scripts make. Other objects of its former owner would run
-//! with a superuser's rights.
+//! Makes the current role, which must be a superuser, the owner of a catalog that another role made.
+//! Afterwards the catalog has exactly the objects that trickle's scripts make. Other objects of its former
+//! owner would run with a superuser's rights.
 
 use super::{CATALOG, HANDED_OVER, LOCK, rise, version};
 use crate::db::{Connection, Transaction};

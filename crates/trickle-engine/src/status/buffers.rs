@@ -23,7 +23,7 @@ pub struct BufferStatus {
     pub segments: i32,
     /// The number of bytes above which new changes are left out.
     pub limit_bytes: i64,
-    /// Whether the buffer has reached this limit.
+    /// Whether the buffer has reached its limit.
     pub full: bool,
 }
 

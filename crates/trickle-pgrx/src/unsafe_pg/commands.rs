@@ -47,7 +47,7 @@ unsafe extern "C-unwind" fn command(
     completion: *mut pg_sys::QueryCompletion,
 ) {
     // SAFETY: the next hook was set as the library was loaded, and gets the arguments of this call. The
-    // command is the server's, which keeps it until the call ends.
+    // command belongs to the server, which keeps it until the call ends.
     unsafe {
         let left = before(statement);
         let next = NEXT.unwrap_or(standard_ProcessUtility);
@@ -61,7 +61,7 @@ unsafe extern "C-unwind" fn command(
 /// raises an error.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the server calls the hook with a valid statement.
     let found = unsafe { partitions_of((*statement).utilityStmt) };
     match found.and_then(partitions_leave) {
         Some(left) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(left),
@@ -79,7 +79,7 @@ unsafe extern "C-unwind" fn after(left: *mut Left) {
 }
 
 /// Returns the partitions whose rows a command takes, where the current role may run the command. For any
-/// other role the server may refuse the command, and no table must be locked before that.
+/// other role the server may refuse the command, and no table may be locked before that refusal.
 ///
 /// # Safety
 /// The node must be a command as the parser makes it.
@@ -130,7 +130,7 @@ unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Removal> {
     }
 }
 
-/// Returns the partition that a step of ALTER TABLE detaches, unless the step is CONCURRENTLY.
+/// Returns the partition that a step of ALTER TABLE detaches, unless it detaches the partition CONCURRENTLY.
 ///
 /// # Safety
 /// The step must be as the parser makes it.
@@ -178,7 +178,8 @@ fn is_own(relation: pg_sys::Oid) -> bool {
 /// Whether the current role may empty the relation.
 fn may_truncate(relation: pg_sys::Oid) -> bool {
     let right = pg_sys::ACL_TRUNCATE as pg_sys::AclMode;
-    // SAFETY: there is a transaction. The server's own error about a relation that is gone goes on from here.
+    // SAFETY: there is a transaction. If the relation was dropped, the server's own error passes through
+    // here.
     Class::of(relation).is_some()
         && unsafe { pg_sys::pg_class_aclcheck(relation, pg_sys::GetUserId(), right) }
             == pg_sys::AclResult::ACLCHECK_OK

@@ -18,7 +18,8 @@ pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
     workers::schedule(database);
 }
 
-/// Runs a refresher. The argument is the number of its place on the board, which a scheduler took for it.
+/// Runs a refresher. The argument is the number of the refresher's place on the board, which a scheduler took
+/// for the refresher.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {

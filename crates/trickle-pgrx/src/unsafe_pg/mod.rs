@@ -51,7 +51,7 @@ pub(crate) struct ServerConnection {
     _working: Working,
 }
 
-/// The state of the process before a subtransaction, which the end of the subtransaction restores.
+/// The state of the process before a subtransaction. The end of the subtransaction restores this state.
 #[derive(Clone, Copy)]
 struct Before {
     context: pg_sys::MemoryContext,
@@ -276,7 +276,7 @@ impl ServerConnection {
         let locked = self.guarded(|| {
             let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
             tables.iter().map(|oid| pg_sys::Oid::from(*oid)).all(|table| {
-                // SAFETY: there is a transaction. A table may be gone; then its number alone is locked.
+                // SAFETY: there is a transaction. If a table was dropped, the call locks its oid alone.
                 unsafe {
                     if waits {
                         pg_sys::LockRelationOid(table, mode);
@@ -285,7 +285,7 @@ impl ServerConnection {
                 }
             })
         });
-        // The rollback of the subtransaction releases the locks on the tables before.
+        // If one table could not be locked, the rollback of the subtransaction releases the other locks.
         self.end(matches!(locked, Ok(true)));
         locked
     }
@@ -333,14 +333,16 @@ impl ServerConnection {
 
 impl Drop for ServerConnection {
     fn drop(&mut self) {
-        // Code that catches an error rolls back the innermost subtransaction, which it takes for its own.
+        // Code that catches an error rolls back the innermost subtransaction, and assumes that it began this
+        // subtransaction itself. So no subtransaction of this connection may stay open.
         self.unwind(0);
         if std::thread::panicking() {
             // The abort of the transaction undoes everything else.
             return;
         }
         self.drop_snapshot();
-        // SAFETY: both were begun by `enter`, and nothing that was begun after them is open.
+        // SAFETY: the level of settings and the connection were begun by `enter`, and nothing that was begun
+        // after them is open.
         unsafe {
             pg_sys::AtEOXact_GUC(false, self.settings);
             pg_sys::SPI_finish();
@@ -369,7 +371,8 @@ pub(crate) const SHUT: &CStr = c"pg_catalog, pg_temp";
 /// # Safety
 /// There must be a transaction, and a level of settings that began in it.
 unsafe fn set(name: &CStr, value: &CStr) {
-    // SAFETY: both texts end with a zero byte; the caller guarantees the rest.
+    // SAFETY: both texts end with a zero byte; the caller guarantees the transaction and the level of
+    // settings.
     unsafe {
         pg_sys::set_config_option(
             name.as_ptr(),
@@ -461,7 +464,7 @@ impl ApartFromScript {
 
 impl Drop for ApartFromScript {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: the variable is written by the thread that reads it.
         unsafe { pg_sys::creating_extension = self.0 };
     }
 }

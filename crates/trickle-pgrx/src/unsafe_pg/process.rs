@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Notes, for [`is_preloaded`], whether the server is preloading its libraries for its ordinary work, and not
 /// for pg_upgrade. Returns the same answer.
 pub(crate) fn note_preloading() -> bool {
-    // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing
-    // must be refreshed.
+    // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing may
+    // be refreshed.
     let preloading =
         unsafe { pg_sys::process_shared_preload_libraries_in_progress && !pg_sys::IsBinaryUpgrade };
     PRELOADED.store(preloading, Ordering::Relaxed);
@@ -43,7 +43,7 @@ unsafe extern "C-unwind" {
     /// Interrupts the process after `millis` milliseconds, as a timeout of this kind does. See
     /// utils/timeout.h of the server.
     fn enable_timeout_after(timeout: i32, millis: i32);
-    /// Cancels such a timeout.
+    /// Cancels a timeout of this kind.
     fn disable_timeout(timeout: i32, keep_indicator: bool);
     /// Whether the timeout has expired.
     fn get_timeout_indicator(timeout: i32, reset_indicator: bool) -> bool;
@@ -110,8 +110,8 @@ impl Drop for Acting {
 const STATEMENT_TIMEOUT: i32 = 3;
 
 /// A guard that limits the time of a statement, in a process that refreshes on schedule. There is no user who
-/// would cancel the statement. The server's main loop, which obeys `statement_timeout`, does not run there
-/// either.
+/// would cancel the statement. The server's main loop, which obeys `statement_timeout`, does not run in such
+/// a process either.
 pub(crate) struct Limit(bool);
 
 impl Limit {
@@ -215,7 +215,7 @@ impl Scheduled {
     /// Asks a process of the server to end.
     pub(crate) fn end(process: i32) {
         // SAFETY: the process is looked up among the server's processes that have transactions, and no other
-        // gets the signal.
+        // process gets the signal.
         unsafe {
             if !pg_sys::BackendPidGetProc(process).is_null() {
                 kill(process, pg_sys::SIGTERM as i32);
@@ -290,7 +290,7 @@ impl Scheduled {
         // SAFETY: the process is attached to the shared memory.
         let counted = unsafe { &raw const (*pg_sys::ShmemVariableCache).xactCompletionCount };
         #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-        // SAFETY: as above.
+        // SAFETY: the process is attached to the shared memory.
         let counted = unsafe { &raw const (*pg_sys::TransamVariables).xactCompletionCount };
         // SAFETY: the counter is aligned, and is always written whole. The next read sees a change that this
         // read misses.
@@ -307,7 +307,7 @@ impl Scheduled {
     /// amounts that this process read and wrote. Autovacuum uses these amounts to choose the tables to vacuum
     /// and analyse.
     pub(crate) fn rest(time: Duration) {
-        // SAFETY: the process is between transactions. A cancel is meant for a statement, and none is
+        // SAFETY: the process is between transactions. A cancel is meant for a statement, and no statement is
         // running.
         unsafe {
             pg_sys::pgstat_report_stat(true);

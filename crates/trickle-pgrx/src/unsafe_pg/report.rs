@@ -16,7 +16,8 @@ unsafe extern "C-unwind" {
     fn geterrcode() -> i32;
     fn geterrposition() -> i32;
     fn getinternalerrposition() -> i32;
-    /// Sets the code of that error. The next two functions set a place in a statement, and the statement.
+    /// Sets the code of the error that is being assembled. The next two functions set a place in a statement,
+    /// and the statement.
     fn errcode(code: i32) -> i32;
     fn internalerrposition(position: i32) -> i32;
     fn internalerrquery(query: *const c_char) -> i32;

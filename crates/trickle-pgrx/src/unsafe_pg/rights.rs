@@ -7,10 +7,10 @@
 //! checked as usual.
 //!
 //! Each hidden relation belongs to a table: a buffer to the table whose changes it holds, a state to its
-//! stream table. The right is lent only to the owner of that table, and to members of that owner. The hidden
-//! relation's name says which table it is, and only the catalog's owner gives names there. So a statement can
-//! use no other hidden relation, whatever its text is. Ownership is checked each time that a statement runs,
-//! so the next statement of a former owner is refused.
+//! stream table. The right is lent only to the owner of that table, and to members of that owner. The name of
+//! the hidden relation says to which table the relation belongs, and only the catalog's owner gives names in
+//! that schema. So a statement can use no other hidden relation, whatever its text is. Ownership is checked
+//! each time that a statement runs, so the next statement of a former owner is refused.
 //!
 //! A role that `pgtrickle.grant_to` has let in may read the tables of the catalog itself. The only write that
 //! its own rights allow is adding marks to `pgt_marks`. In the extension's own statements such a role also
@@ -208,7 +208,7 @@ impl Class {
 }
 
 /// Lends rights to a statement that was analysed; called by the server. An error of the next hook passes
-/// through, since nothing here must be undone.
+/// through, since nothing needs to be undone here.
 unsafe extern "C-unwind" fn analysed(
     state: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
@@ -261,13 +261,13 @@ unsafe extern "C-unwind" {
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn lend_analysed(query: *mut pg_sys::Query) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller passes a query as the analysis makes it.
     unsafe { Lender::begin(When::Analysed, query) };
 }
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn lend_planned(query: *mut pg_sys::Query) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller passes a query as the analysis makes it.
     unsafe { Lender::begin(When::Planned, query) };
 }
 
@@ -302,7 +302,7 @@ impl Lender {
         let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
         if let Some(owner) = catalog_owner().filter(|_| hidden != pg_sys::InvalidOid) {
             let lender = Lender { when, catalog, hidden, catalog_owner: owner };
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller passes a query as the analysis makes it.
             unsafe { lender.lend(query) };
         }
     }
@@ -467,9 +467,9 @@ mod walk {
     }
 
     /// # Safety
-    /// As above.
+    /// See [`super::Lender::lend`].
     pub(super) unsafe fn walk_expression(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
-        // SAFETY: as above.
+        // SAFETY: an error of the server passes through here like any other error.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| expression_tree_walker(node, visit, context)) }
     }
 }
@@ -488,9 +488,9 @@ mod walk {
     }
 
     /// # Safety
-    /// As above.
+    /// See [`super::Lender::lend`].
     pub(super) unsafe fn walk_expression(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the function is the server's own walk over an expression of the server's.
         unsafe { pg_sys::expression_tree_walker_impl(node, Some(visit), context) }
     }
 }

@@ -119,7 +119,7 @@ mod tests {
             "what was set in it is over"
         );
         assert_eq!(number(&inside, "SELECT sum(id) FROM seen"), 1);
-        // SAFETY: as above.
+        // SAFETY: a test in the one thread of a server process.
         assert_eq!(context, unsafe { pg_sys::CurrentMemoryContext });
     }
 

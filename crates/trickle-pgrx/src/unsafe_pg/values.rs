@@ -46,8 +46,8 @@ fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
     }
 }
 
-/// Makes an array of oids. The bindings would turn 0 into NULL, but 0 is a valid element: the collation of a
-/// type that has none.
+/// Makes an array of oids. The bindings would turn 0 into NULL, but 0 is a valid element: it stands for the
+/// collation of a type without collation.
 fn oids(all: &[u32]) -> pg_sys::Datum {
     let mut elements: Vec<pg_sys::Datum> = all.iter().copied().map(pg_sys::Datum::from).collect();
     // SAFETY: the list has as many elements as are announced, of a type of four bytes that is passed by

@@ -37,9 +37,9 @@ const AGAIN: Duration = Duration::from_secs(600);
 /// Shortest pause before the scheduler asks again for a lease that another refresher has.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The query that returns the owner of the catalog, and whether the whole catalog belongs to superusers. The
-/// owner of any part of the catalog can make each role that queries the catalog run any code. The query
-/// returns no row where the extension does not exist.
+/// The query that returns the owner of the catalog, and whether the whole catalog belongs to superusers. A
+/// role that owns any part of the catalog can add code that runs as each role that queries the catalog. The
+/// query returns no row where the extension does not exist.
 pub(super) const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
         SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
             UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
@@ -269,7 +269,7 @@ impl SchedulerState {
         }
     }
 
-    /// Looks for due stream tables of one owner, if it is time to.
+    /// Looks for due stream tables of one owner, if it is time to look.
     fn look(&mut self, owner: u32, ended: u64) {
         let Some(looks) = self.owners.get_mut(&owner).filter(|l| l.next <= Instant::now()) else { return };
         if let Some(pause) = looks.again() {
@@ -387,9 +387,9 @@ impl SchedulerState {
         self.hired.iter().filter(|h| h.job.is_some()).count()
     }
 
-    /// Whether this process may refresh the group itself, because no other group waits longer for that
-    /// reason. With several owners the answer is no. A refresh that was quick the last time may never end
-    /// this time, and all other owners would wait.
+    /// Whether this process may refresh the group itself without making another group wait longer. With
+    /// several owners the answer is no. A refresh that was quick the last time may never end this time, and
+    /// all other owners would wait.
     fn is_alone_and_quick(&self, due: &Due) -> bool {
         let took = due.members.first().and_then(|first| self.took.get(first));
         self.owners.len() == 1
@@ -447,7 +447,7 @@ fn told(found: &Found) {
 }
 
 /// Once a restore is done, finds the tables of the restored catalog again by their names. Returns whether
-/// tables were looked up; false while the restore may still be running, and without a restore.
+/// tables were looked up; false while the restore may still be running, and where there was no restore.
 fn rehome_if_restored() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)

@@ -17,7 +17,7 @@ pub(crate) struct Advice {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) help: String,
-    /// The text that is written at the place in the query that the advice is about.
+    /// The label at the place that the advice is about, in a drawing of the query.
     pub(crate) label: &'static str,
     /// The table that the advice is about.
     pub(crate) table: Option<Arc<TableDef>>,

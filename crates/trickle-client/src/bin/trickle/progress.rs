@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trickle_client::progress::{Progress, ProgressReport};
 
-/// The display of running work, which ends when this value is dropped.
+/// The display of running work. The display ends when this value is dropped.
 pub(crate) struct Meter {
     /// The spinner or bar on a terminal.
     bar: Option<ProgressBar>,
@@ -22,7 +22,7 @@ struct Shown {
     what: String,
     /// The processes that the work was waiting for.
     waits_for: Vec<i32>,
-    /// The age of the work when a line was last written because of the time.
+    /// The age of the work when a line was last written because [`SELDOM`] had passed.
     at: Duration,
 }
 
@@ -66,7 +66,7 @@ fn told(what: &str, report: &ProgressReport) -> String {
     }
 }
 
-/// Returns the line that has to be written now to a standard error that is no terminal, if a line is due.
+/// Returns the line to write to standard error now, if a line is due. Standard error is no terminal here.
 fn due(shown: &mut Shown, report: &ProgressReport) -> Option<String> {
     let total = report.waited + report.worked;
     let waits_for: Vec<i32> = report.waits_for.iter().map(|b| b.pid).collect();

@@ -86,7 +86,7 @@ impl Script {
         Ok(())
     }
 
-    /// Adds a text. With `schema`, the text counts only for its definitions.
+    /// Adds a text. If `schema` is true, only the definitions in the text are used.
     pub(crate) fn add(&mut self, name: &str, text: String, schema: bool) {
         let file = self.files.len();
         self.files.push(SqlFile { name: name.to_owned(), text });

@@ -52,8 +52,8 @@ impl MemoryCatalog {
         best.map(|(_, f)| f.clone())
     }
 
-    /// Replaces each type of an extension by a built-in type, if it has a cast to this built-in type. Returns
-    /// `None` where no type is replaced.
+    /// Replaces each type that has an implicit cast to a built-in type, such as a type of an extension, by
+    /// this built-in type. Returns `None` where no type is replaced.
     fn cast_away(&self, args: &[Type]) -> Option<Vec<Type>> {
         let away = |given: &Type| {
             let casts = self.casts.iter().filter(|(from, _)| is_same(given, from)).map(|(_, to)| to);

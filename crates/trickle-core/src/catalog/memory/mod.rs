@@ -97,7 +97,7 @@ impl MemoryCatalog {
     /// Adds the objects that a DDL text defines (see [`MemoryCatalog::from_ddl`]).
     ///
     /// # Errors
-    /// Errors of [`MemoryCatalog::from_ddl`].
+    /// Fails as [`MemoryCatalog::from_ddl`] does.
     pub fn run(&mut self, sql: &str) -> Result<()> {
         crate::parse::each_definition(sql, |d, source| super::ddl::apply(self, d, source))
     }

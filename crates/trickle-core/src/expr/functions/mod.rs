@@ -2,8 +2,9 @@
 //! code that computes its value, if the evaluator knows the function. A new function is one row in the file
 //! of its family.
 //!
-//! Flags agree with PostgreSQL's `pg_proc`. A function without such code is opaque. Its value in the
-//! evaluator is a hash of its name and arguments, so that laws over plans can still be tested.
+//! Flags agree with PostgreSQL's `pg_proc`. A function whose row has no code for its value is opaque. The
+//! value of an opaque function in the evaluator is a hash of its name and arguments, so that laws over plans
+//! can still be tested.
 
 mod array;
 mod datetime;
@@ -266,7 +267,8 @@ pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
 }
 
 /// The built-in STABLE functions of PostgreSQL that read no more than settings and the definitions of types,
-/// and whose types the table lacks. Casts that are written as functions are included.
+/// and whose stable signatures the table of functions lacks. Casts that are written as functions are
+/// included.
 const OF_SETTINGS: &[&str] = &[
     "anytextcat",
     "array_to_json",
@@ -331,8 +333,9 @@ const OF_SETTINGS: &[&str] = &[
     "xml_is_well_formed",
 ];
 
-/// Whether a built-in STABLE function of PostgreSQL reads no more than settings. Each refresh sets these to
-/// their values at creation. `age` with one argument reads the current date, so it is excluded.
+/// Whether a built-in STABLE function of PostgreSQL reads no more than settings. Each refresh gives these
+/// settings the values that they had at the creation of the stream table. `age` with one argument reads the
+/// current date, so it is excluded.
 pub fn reads_settings_alone(sig: &FuncSig) -> bool {
     let listed = || entry_of(sig).is_some() || OF_SETTINGS.contains(&&*sig.name);
     sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()

@@ -85,8 +85,8 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
 }
 
 /// Returns the common type of values in CASE, COALESCE, UNION, VALUES and ARRAY (manual, "UNION, CASE, and
-/// Related Constructs"). The result is the first type, or a later type of the same category to which the
-/// first has an implicit cast. If all values are untyped literals, the result is `text`. The result has a
+/// Related Constructs"). The result is the first type, or a later type of the same category if the first type
+/// has an implicit cast to it. If all values are untyped literals, the result is `text`. The result has a
 /// modifier only if all types have the same modifier. If the texts have only one collation, the result has
 /// this collation; texts without a collation do not matter.
 pub fn common_type(types: &[Type]) -> Option<Type> {

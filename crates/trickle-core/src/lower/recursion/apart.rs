@@ -56,7 +56,7 @@ pub(super) fn take_apart(
         }
     }
     let mut root = root;
-    // Under UNION, duplicate rows count once anyway.
+    // Under UNION, duplicate rows count once anyway, so a δ at the root of the term has no effect.
     while let (Rel::Distinct(d), Fixpoint::Distinct) = (graph.rel(root), fixpoint) {
         root = d.input();
     }

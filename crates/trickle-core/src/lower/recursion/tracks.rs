@@ -59,7 +59,8 @@ impl Lowerer<'_> {
         if let Some(search) = &query.search {
             let by = self.track_columns("search", &search.by, names)?;
             let kind = if search.depth { Kind::Way(by) } else { Kind::Round };
-            // UNION ALL drops no row, so a column that no query can read need not be computed.
+            // No query can read this column, so the column matters only for the duplicates that UNION drops.
+            // Under UNION ALL the column is not computed.
             let name = self.added(&search.set, names, &[])?;
             unread.push(name.clone());
             if fixpoint == Fixpoint::Distinct {
@@ -168,8 +169,9 @@ fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
     Ok(Expr::call(sig, args))
 }
 
-/// Returns a value that is equal in two rows if the columns `by` are (NULL equal to NULL). For a single
-/// scalar column, the value is the column itself. Otherwise it is the text of an array of the columns.
+/// Returns a value that is equal in two rows if and only if the columns `by` are equal in both rows, where
+/// NULL is equal to NULL. For a single scalar column, the value is the column itself. Otherwise the value is
+/// the text of an array of the columns.
 fn key(by: &[usize], row: &[Expr]) -> Expr {
     match by {
         [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {

@@ -10,8 +10,8 @@ use crate::syntax::{Access, Case, Expr, Node, Subscript, Test, When};
 use sqlparser::ast::{self, AccessExpr, CastKind, Expr as Ast, Spanned, Subscript as AstSubscript};
 
 impl Converter<'_> {
-    /// Converts an expression. An error without a position gets that of the innermost expression that has
-    /// one.
+    /// Converts an expression. An error without a position gets the position of the innermost expression that
+    /// has a position.
     pub(super) fn expr(&self, e: &Ast) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match self.node(e) {
             Ok(node) => {

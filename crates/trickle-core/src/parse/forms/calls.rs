@@ -167,7 +167,8 @@ pub(in crate::parse) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<
 }
 
 /// Returns the name of an aggregate in SQL/JSON syntax, and the name of the function that computes the
-/// aggregate. If the arguments decide between json and jsonb, the function's name contains `?` at that place.
+/// aggregate. If the arguments decide between json and jsonb, the function's name contains `?` instead of
+/// this word.
 pub(in crate::parse) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }

@@ -6,8 +6,8 @@ use sqlparser::ast::{Ident, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
-/// Returns the collation of a domain. The tree has room for only one identifier. It contains both the schema
-/// and the name, each after the character `MARK`.
+/// Returns the collation of a domain. The tree has room for only one identifier. This identifier contains
+/// both the schema and the name, each after the character `MARK`.
 pub(in crate::parse) fn collation(written: &Ident) -> ObjectName {
     let parts = written.value.strip_prefix(MARK).and_then(|both| both.split_once(MARK));
     match parts {

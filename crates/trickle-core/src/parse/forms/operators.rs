@@ -118,7 +118,8 @@ impl Reader<'_> {
         std::iter::once((i, Edit::Instead(vec![name(called)]))).chain(gone).collect()
     }
 
-    /// Rewrites `VARIADIC a` in a call to a named argument. In the definition of a function, it stays.
+    /// Rewrites `VARIADIC a` in a call to a named argument. In the definition of a function, `VARIADIC` stays
+    /// as it is.
     pub(super) fn variadic(&self, i: usize) -> Vec<(usize, Edit)> {
         let after = |at: usize, token: &Token| at.checked_sub(1).is_some_and(|before| self.is(before, token));
         if !after(i, &Token::Comma) && !after(i, &Token::LParen) {

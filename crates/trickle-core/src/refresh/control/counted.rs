@@ -8,8 +8,8 @@ use crate::table::{TableId, TableKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a row `b` of a buffer is pending: the frontier `f` of [`stored_frontiers`] does not count it. The
-/// transaction `f.own` is tested first. The frontier counts it only up to a command, and the snapshot cannot
-/// tell which of its rows are counted.
+/// transaction `f.own` is tested first. The frontier counts this transaction only up to a command, and the
+/// snapshot cannot tell which of the transaction's rows are counted.
 pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 

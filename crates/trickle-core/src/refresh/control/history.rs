@@ -66,7 +66,8 @@ pub(in crate::refresh) fn store_frontier(json: &str, models: &[Learnt]) -> State
 }
 
 /// Builds the statement after which all changes of the sources of these members count as captured. Returns
-/// `None` if they did so before. A stored frontier counts all changes, captured or not.
+/// `None` if all these changes count as captured already. A stored frontier counts all changes, captured or
+/// not.
 pub(in crate::refresh) fn forget_parts(members: &[Member]) -> Option<Statement> {
     let parts = members.iter().filter(|m| m.part.is_some()).map(|m| &m.id);
     let ids = array(parts);

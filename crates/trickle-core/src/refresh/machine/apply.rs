@@ -49,8 +49,8 @@ impl Machine {
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
             // A driver may keep these statements prepared. One plan serves all values, since the text
-            // determines the best plan, except where the statement binds a time. For many changes, the cost
-            // of a new plan is small.
+            // determines the best plan. The exception is a statement that binds a time. For many changes, the
+            // cost of a new plan is small.
             let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
             let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
             in_force.push(planned(if anew { ANEW } else { KEPT }));

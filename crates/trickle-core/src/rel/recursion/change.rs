@@ -96,11 +96,11 @@ fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>
 
 impl Recursion {
     /// Computes the delta of UNION ALL, whose result is a bag of derivations. A lost derivation is split at
-    /// the last of its rows that left. Before this row stands a derivation of a row of R, or no row. After it
-    /// stand only rows that stayed. Hence `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`. The rows R₌ = R − lost remain. A
-    /// gained derivation is split at the first of its rows that came. Hence `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`.
-    /// Both sums are finite if the query ends, since their terms are parts of the terms of R and R′. The
-    /// delta is `ΔR = gained − lost`.
+    /// the last of its rows that left. The part before this row is empty, or is a derivation of a row of R.
+    /// The part after this row contains only rows that stayed. Hence `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`. The rows R₌
+    /// = R − lost remain. A gained derivation is split at the first of its rows that came. Hence `gained = Σₖ
+    /// S′ᵏ(B₊ + S₊(R₌))`. Both sums are finite if the query ends, since their terms are parts of the terms of
+    /// R and R′. The delta is `ΔR = gained − lost`.
     fn all(
         &self,
         cx: &mut Differ<'_>,

@@ -82,8 +82,8 @@ fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
     args.iter_mut().for_each(|a| walk_scalar(a, v));
 }
 
-/// Walks over a query. Its common table expressions must not change data; those of generated subqueries never
-/// do.
+/// Walks over a query. The query must not have common table expressions that change data. Generated
+/// subqueries have no such expressions.
 fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     for cte in &mut q.ctes {
         if let super::CteBody::Query(body) | super::CteBody::Recursive(body) = &mut cte.body {

@@ -36,7 +36,7 @@ impl Changed {
             refuse("its trigger has no transition table");
         }
         let filled = |rows: *mut pg_sys::Tuplestorestate| {
-            // SAFETY: the transition table belongs to the trigger call, and lives until that returns.
+            // SAFETY: the transition table belongs to the trigger call, and lives until that call returns.
             let any = !rows.is_null() && unsafe { pg_sys::tuplestore_tuple_count(rows) } > 0;
             if any { rows } else { std::ptr::null_mut() }
         };
@@ -83,7 +83,7 @@ struct Rows {
 impl Rows {
     fn of(table: *mut pg_sys::Tuplestorestate, source: pg_sys::Relation) -> Rows {
         // SAFETY: the source is open. A new read pointer leaves the pointers of other readers where they are,
-        // and each reader selects its own first.
+        // and each reader selects its own pointer before it reads.
         unsafe {
             if !table.is_null() {
                 let pointer = pg_sys::tuplestore_alloc_read_pointer(table, pg_sys::EXEC_FLAG_REWIND as i32);

@@ -6,9 +6,10 @@ use pgrx::pg_sys;
 use trickle_core::cdc::CopyScript;
 
 unsafe extern "C-unwind" {
-    /// Returns the children of a table that the catalog has at the moment.
+    /// Returns the children that a table has in the catalog at the moment.
     fn find_inheritance_children(parent: pg_sys::Oid, lock: pg_sys::LOCKMODE) -> *mut pg_sys::List;
-    /// Returns the tables above a partition that the catalog has at the moment; none for another table.
+    /// Returns the tables that are above a partition in the catalog at the moment; none for a table that is
+    /// no partition.
     fn get_partition_ancestors(relation: pg_sys::Oid) -> *mut pg_sys::List;
 }
 
@@ -16,7 +17,8 @@ unsafe extern "C-unwind" {
 /// a writer of one partition does not wait for a command on another.
 pub(super) fn has_unknown(says: &CopyScript) -> bool {
     let unknown = |child: &pg_sys::Oid| says.known.binary_search(&child.to_u32()).is_err();
-    // Temporary children are of one session, whose statements leave a mark of their own.
+    // Temporary children do not count. Each belongs to one session, whose statements leave a mark of their
+    // own.
     let permanent = |child: &pg_sys::Oid| Class::of(*child).is_some_and(|c| !c.is_temporary);
     says.parents.iter().any(|parent| {
         let parent = pg_sys::Oid::from(*parent);
@@ -35,11 +37,11 @@ pub(super) fn has_unknown(says: &CopyScript) -> bool {
 }
 
 /// Whether the table that was changed is neither the source of a script nor a partition of it at any level.
-/// The source has partitions. The answer is that of the moment, and takes no lock.
+/// The source must have partitions. The answer holds for this moment only, since the function takes no lock.
 pub(super) fn is_former_partition(data: &pg_sys::TriggerData, says: &CopyScript) -> bool {
     let source = pg_sys::Oid::from(says.source);
-    // SAFETY: the server has opened the changed table for as long as its trigger runs; an error of the
-    // server's goes on from here like any other; the list holds oids.
+    // SAFETY: the server has opened the changed table for as long as its trigger runs; an error of the server
+    // passes through here like any other error; the list holds oids.
     unsafe {
         let changed = (*data.tg_relation).rd_id;
         changed != source && {
@@ -55,7 +57,7 @@ pub(super) fn is_former_partition(data: &pg_sys::TriggerData, says: &CopyScript)
 /// There must be a transaction, and the table must be partitioned.
 unsafe fn partitions(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     // SAFETY: the relation stays open while its description is read; `oids` has `nparts` elements. The server
-    // reads the catalog of now, and tries once more if a partition comes at the same moment.
+    // reads the catalog as it is now, and tries once more if a partition comes at the same moment.
     unsafe {
         let relation = pg_sys::RelationIdGetRelation(parent);
         if relation.is_null() {
@@ -75,7 +77,7 @@ unsafe fn partitions(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
 /// # Safety
 /// There must be a transaction.
 unsafe fn children(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
-    // SAFETY: an error of the server's goes on from here like any other; the list holds oids.
+    // SAFETY: an error of the server passes through here like any other error; the list holds oids.
     unsafe {
         let lock = pg_sys::NoLock as pg_sys::LOCKMODE;
         let list = pg_sys::ffi::pg_guard_ffi_boundary(|| find_inheritance_children(parent, lock));

@@ -1,5 +1,5 @@
 //! The language of capture triggers. A function of the language takes the rows that a statement changed, and
-//! copies them to a segment. It needs no executor, no plan and no rows of its own.
+//! copies them to a segment. Such a function needs no executor, no plan and no rows of its own.
 //!
 //! The language is trusted, though it is written in C. The reason is that a function does only work that its
 //! owner could do by the statements in the function's script. The function either runs these statements, or

@@ -104,7 +104,8 @@ impl<'s> Out<'s> {
         let (slots, rows, command) = (self.slots.as_mut_ptr(), self.rows, self.command);
         let segment = self.segment.0;
         if rows > 0 {
-            // SAFETY: each of the slots holds a row; the memory for writing them is freed with them.
+            // SAFETY: each of the slots holds a row; the memory that writing takes is freed together with the
+            // batch.
             unsafe {
                 self.memory.switch_to(|_| {
                     pg_sys::heap_multi_insert(segment, slots, rows as i32, command, 0, std::ptr::null_mut());

@@ -24,11 +24,11 @@ pub(super) struct Fields {
 pub(super) enum Field {
     Transaction,
     Weight,
-    /// A column of the source, from 0.
+    /// A column of the source, counted from 0.
     Source(usize),
 }
 
-/// A captured column of the source, from 0, with the form of its values.
+/// A captured column of the source, counted from 0, with the form of its values.
 struct Compared {
     column: usize,
     by_value: bool,
@@ -135,7 +135,7 @@ impl Drop for Segment {
 }
 
 impl Fields {
-    /// Unpacks the values of a row that are to be read.
+    /// Unpacks those values of a row that are to be read.
     ///
     /// # Safety
     /// The slot must hold a row of the source.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 
-/// The number of statements of each writer that change one row each.
+/// The number of single-row statements that each writer runs.
 pub(crate) const SINGLE: u32 = 1_000;
 
 /// The shape of a table: the number and the size of its columns.
@@ -46,7 +46,7 @@ pub(crate) enum Captor {
 }
 
 impl Captor {
-    /// All methods. The first two are those that the others are compared with.
+    /// All methods. The other methods are compared with the first two.
     pub(crate) const ALL: [Captor; 6] =
         [Captor::Nobody, Captor::Hand, Captor::Statement, Captor::Unlogged, Captor::Row, Captor::Extension];
 

@@ -68,7 +68,7 @@ pub(crate) struct Fixture<'b> {
 }
 
 impl<'b> Fixture<'b> {
-    /// Makes the sources, and each result twice, once as a stream table.
+    /// Makes the sources, and each result twice: as a table to recompute, and as a stream table.
     pub(crate) async fn new(
         shape: &'b Shape,
         trickle: &'b mut Trickle,

@@ -52,9 +52,9 @@ pub(crate) async fn measure(
     looked
 }
 
-/// Looks for work every second, as `trickle run` does. If a look begins a moment less than a second after the
-/// one before, it does not read the catalog. So the looks go on until `cycles` looks and `cycles` readings of
-/// the catalog are measured.
+/// Looks for work every second, as `trickle run` does. A look that begins slightly less than a second after
+/// the previous look does not read the catalog. So the looks go on until `cycles` looks and `cycles` readings
+/// of the catalog are measured.
 async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
     let options = SchedulerOptions::default();
     let mut scheduler = Scheduler::new(options);

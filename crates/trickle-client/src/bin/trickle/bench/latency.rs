@@ -272,8 +272,8 @@ impl Fixture<'_> {
         Ok((self.client.prepare(&insert).await?, self.client.prepare(&look).await?))
     }
 
-    /// Inserts the same rows, one by one. Measures for each row the time from its commit until a listening
-    /// session is notified.
+    /// Inserts rows of the same group as `visible` does, one by one. Measures for each row the time from its
+    /// commit until a listening session is notified.
     async fn notified(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
         let (listener, mut connection) =
             self.server.config("postgres").connect(tokio_postgres::NoTls).await?;

@@ -57,7 +57,7 @@ impl Cell {
         self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| m.took)
     }
 
-    /// Returns how many seconds a refresh of the stream table takes for each second of the best other method.
+    /// Returns the time of a refresh of the stream table, divided by the time of the fastest other method.
     fn against_best(&self) -> Option<f64> {
         let best = [RefreshMethod::Full, RefreshMethod::Hand]
             .into_iter()
@@ -141,8 +141,8 @@ fn strategies(c: &Cell) -> String {
     c.strategies().into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// Shows all cells. `target` is the longest time in seconds that a refresh of a stream table may take for
-/// each second of the best other method.
+/// Shows all cells. `target` is the greatest allowed ratio of the time of a stream table's refresh to the
+/// time of the fastest other method.
 pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output: &mut Output) {
     if output.is_json() {
         let cells: Vec<Value> = cells.iter().map(Cell::to_json).collect();
@@ -203,8 +203,8 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
     output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
 }
 
-/// Shows how many times as fast as a recompute the stream table of each scenario is refreshed, for each share
-/// of changed rows. Each number is the geometric mean over all sizes.
+/// Shows the ratio of the time of a recompute to the time of a refresh, for each scenario and each share of
+/// changed rows. Each ratio is the geometric mean over all sizes.
 fn summary(cells: &[Cell], output: &mut Output) {
     let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
     let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());

@@ -36,8 +36,8 @@ fn stored(query: &str) -> Result<Name, Failure> {
 }
 
 impl<'b> Fixture<'b> {
-    /// Fills the tables, and makes each result twice, once as a stream table. `tell` is called with the name
-    /// of each part of this work.
+    /// Fills the tables, and makes each result twice: as a table to recompute, and as a stream table. `tell`
+    /// is called with the name of each part of this work.
     pub(crate) async fn new(
         trickle: &'b mut Trickle,
         client: &'b Client,

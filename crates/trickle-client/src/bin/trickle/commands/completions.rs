@@ -62,9 +62,9 @@ pub(super) fn sources() -> ArgValueCompleter {
     })
 }
 
-/// Returns the names that begin with the typed text. Each name has its schema, and comes also without the
-/// schema if the search path finds the table. If the server is too slow, the result is empty, since a
-/// completion cannot show an error.
+/// Returns the names that begin with the typed text. Each name is returned with its schema. If the search
+/// path finds the table, the name is also returned without the schema. If the server is too slow, the result
+/// is empty, since a completion cannot show an error.
 ///
 /// A shell inserts names into the command line without quoting them. So only names of small letters, digits
 /// and underscores are offered. In such names no character has a special meaning, to the shell or to the

@@ -110,7 +110,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The time between two turns of writing by the people who use the shop.
 const PACE: Duration = Duration::from_millis(80);
 
-/// The time that the last changes have to become visible, longer than a period and a refresh together.
+/// The pause after the last write, in which the last changes become visible. The pause is longer than a
+/// period and a refresh together.
 const REST: Duration = Duration::from_secs(3);
 
 /// The longest time after the last write that the demo waits until each stream table has been refreshed.

@@ -68,7 +68,7 @@ impl Run for Lint {
 /// The SQLSTATE of a table that is not defined.
 const UNKNOWN_TABLE: &str = "42P01";
 
-/// Adds, to a finding of a run without a file with tables, the advice to name such a file.
+/// Adds to a finding the advice to name a file with tables. The finding comes from a run without such a file.
 fn without_schema(f: &mut Finding) {
     let help = "No tables were given: pg_dump --schema-only writes them to a file for --schema.";
     f.help = Some(f.help.take().map_or_else(|| help.to_owned(), |h| format!("{h} {help}")));

@@ -1,8 +1,8 @@
 //! The commands, one file each.
 //!
 //! To add a command, for example `trickle drop`, write:
-//! 1. `commands/drop.rs`: `pub(crate) struct Drop` with `#[derive(Debug, clap::Args)]`, whose doc comment is
-//!    the help and whose fields are the arguments, and `impl Run for Drop`.
+//! 1. `commands/drop.rs`: `pub(crate) struct Drop` with `#[derive(Debug, clap::Args)]`, and
+//!    `impl Run for Drop`. The doc comment of the struct is the help, and its fields are the arguments.
 //! 2. Below, `mod drop;` and the line `Drop(drop::Drop),` in `commands!`. Help, completions and the man page
 //!    follow.
 //! 3. A test of the command's exit codes in `tests/cli`.

@@ -201,10 +201,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Makes the model from the engine's answers. A stream table is behind by the smaller of two times. One
-    /// is the age of its data; the other is the time since a read last found that it showed all changes. So a
-    /// stream table with old data does not count as far behind because of a change that was committed a
-    /// moment ago.
+    /// Makes the model from the engine's answers. A stream table is behind by the smaller of two times. The
+    /// first is the age of its data. The second is the time since the last read in which the stream table
+    /// showed all changes. So a stream table with old data does not count as far behind because of a change
+    /// that was committed a moment ago.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],

@@ -1,9 +1,9 @@
 //! Decides which requests are answered at all: GET and HEAD requests that name this server and have no body.
 //!
-//! In a browser, somebody else's page may make the name of its own host lead to this address (DNS rebinding).
-//! Without this check, that page could read all answers, as if they came from its own host. But its requests
-//! name that host, and are refused. A request that names an IP address is answered, since nobody can make an
-//! address lead to another server.
+//! In a browser, somebody else's page may make the name of its own host resolve to this address (DNS
+//! rebinding). Without this check, that page could read all answers, as if they came from its own host. But
+//! its requests name that host, and are refused. A request that names an IP address is answered, since nobody
+//! can make an address lead to another server.
 
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode, Version, header};

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 /// The greatest number of connections at a time, since each takes a file, and memory for the head of a
 /// request.
 const MOST: usize = 128;
-/// The greatest number of connections of one peer. The other half of the places is always left for other
-/// peers.
+/// The greatest number of connections of one peer, half of all places. The other half is always left for
+/// other peers.
 const MOST_OF_PEER: usize = 64;
 
 /// The progress of a connection. If there are too many connections, a connection at the earliest stage is
