@@ -59,13 +59,7 @@ impl Lowerer<'_> {
     fn check_locks(&mut self, q: &Query) {
         if q.locks {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
-            self.because(
-                ReasonKind::Never,
-                Cause::Effect,
-                q,
-                "FOR UPDATE, FOR SHARE or another lock of rows",
-                help,
-            );
+            self.because(ReasonKind::Never, Cause::Effect, q, "FOR UPDATE or FOR SHARE", help);
         }
     }
 
