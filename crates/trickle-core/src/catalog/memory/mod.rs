@@ -20,7 +20,7 @@ pub(in crate::catalog) type Name = (String, String);
 pub(in crate::catalog) const DEFAULT_SCHEMA: &str = "public";
 
 /// A catalog in memory: tables, views, types and functions. The search path is `public`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MemoryCatalog {
     tables: Vec<Arc<TableDef>>,
     names: BTreeMap<Name, TableId>,
@@ -50,29 +50,6 @@ pub struct MemoryCatalog {
     /// The columns of each index, by name. Positions would not do, since dropping a column changes the
     /// positions of others.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
-}
-
-impl Default for MemoryCatalog {
-    fn default() -> Self {
-        MemoryCatalog {
-            tables: Vec::new(),
-            names: BTreeMap::new(),
-            views: HashMap::new(),
-            types: HashMap::new(),
-            fields: HashMap::new(),
-            inexact: BTreeSet::new(),
-            constrained: BTreeSet::new(),
-            functions: HashMap::new(),
-            operators: HashMap::new(),
-            casts: Vec::new(),
-            extensions: BTreeMap::new(),
-            owners: HashMap::new(),
-            opaque: BTreeSet::new(),
-            vague: BTreeSet::new(),
-            doubts: Vec::new(),
-            indexes: Vec::new(),
-        }
-    }
 }
 
 impl MemoryCatalog {
