@@ -46,9 +46,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(self.look(&entries, options, true).await?.pending)
     }
 
-    /// Does the same as [`Trickle::pending`] by the sources that the catalog lists. The list has all sources
-    /// that the plans read, and may have more. So the answer may have too many stream tables, but never too
-    /// few. This function plans no stream table.
+    /// Does the same as [`Trickle::pending`], but asks for the sources that the catalog lists. The list has
+    /// all sources that the plans read, and may have more. So the answer may have too many stream tables, but
+    /// never too few. This function plans no stream table.
     pub async fn candidates(&mut self, entries: &[&Entry], options: &RefreshOptions) -> Result<Looked> {
         self.look(entries, options, false).await
     }

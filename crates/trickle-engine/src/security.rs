@@ -218,7 +218,7 @@ impl Code {
     }
 }
 
-/// Returns the error for a function of another role to which the owner has not agreed.
+/// Returns the error for another role's function, if the owner of the stream table has not agreed to run it.
 fn runs(r: &Row) -> Error {
     let (name, owner): (String, String) = (r.get(2), r.get(3));
     Error::input(format!(

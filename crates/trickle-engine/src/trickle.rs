@@ -415,8 +415,7 @@ const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
 
 /// The statement that turns JIT compilation off. The questions about many stream tables are long texts that
-/// run quickly. Compiling them, or planning them again for each list of stream tables, takes longer than
-/// running them.
+/// run quickly. Compiling such a text takes longer than running it.
 const UNCOMPILED: &str = "SET LOCAL jit = off";
 
 /// Sets settings of the session. The server process belongs to this connection for the connection's

@@ -58,9 +58,9 @@ pub(super) fn parents(buffer: &Buffer) -> Vec<u32> {
     std::iter::once(buffer.table().id.0).chain(known.into_iter().flatten().copied()).collect()
 }
 
-/// Whether a partitioned table has partitions for which its triggers were not made. The server discards plans
-/// over the table whenever a partition is added. The condition therefore costs a statement nothing, and is up
-/// to date at every isolation level.
+/// Whether a partitioned table has partitions for which its triggers were not made. The server evaluates
+/// the condition when it plans the trigger's statement, and plans again whenever a partition is added. So the
+/// condition costs a statement nothing, and is up to date at every isolation level.
 fn has_other_partitions(buffer: &Buffer, known: &Children) -> Scalar {
     let ids = known.all.iter().map(u32::to_string);
     let other =

@@ -258,7 +258,7 @@ fn of_another_table(buffer: &Buffer) -> Instruction {
 }
 
 /// Whether the table on which the trigger fires is not a partition of the source, at any level. The condition
-/// is true or false for the present state of the catalog, and takes no lock.
+/// sees the newest state of the catalog, not that of the statement's snapshot, and takes no lock.
 pub(super) fn is_no_partition(buffer: &Buffer) -> Scalar {
     let (a, relid) = (Ident::fixed("a"), Ident::fixed("relid"));
     let ancestors = Scalar::call("pg_partition_ancestors", vec![variable("tg_relid")]);

@@ -23,8 +23,8 @@ pub(super) fn reworded(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// Returns the place of a token and its word in capitals. Tokens that are not words are words without letters,
-/// so no clause goes across them. Blanks and comments are left out.
+/// Returns the place of a token and its word in capitals. Tokens that are not words are words without
+/// letters, so no clause goes across them. Blanks and comments are left out.
 fn word((at, t): (usize, &TokenWithSpan)) -> Option<(usize, String)> {
     match &t.token {
         Token::Whitespace(_) => None,

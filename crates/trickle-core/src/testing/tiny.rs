@@ -409,7 +409,8 @@ fn over_other_operators(add: &mut Add<'_>) -> Result<()> {
     )
 }
 
-/// Makes every pair of states of each table that the sample reads, over three values. If the sample reads two
+/// Makes every pair of a state before and a state after a change, for each table that the sample reads. The
+/// tables hold three values. If the sample reads two
 /// tables, a table with one column has at most two rows, and a table with two columns has at most one row. If
 /// the sample reads one table, these limits are one row higher.
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
