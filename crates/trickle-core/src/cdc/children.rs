@@ -5,6 +5,7 @@ use super::limit::constant;
 use super::{Buffer, Children, Writer};
 use crate::sql::ast::{FromItem, Instruction, Query, Scalar, Select, SelectItem, Statement, TriggerEvent};
 use crate::sql::{Ident, Qualified};
+use crate::table::Generated;
 
 /// Marks the source if the table has partitions or children for which its triggers were not made. Rows of
 /// such a child are captured when they are written through the table. No trigger fires, however, when the
@@ -185,6 +186,9 @@ const UNSEEN_VALUES: &str = "rows were inserted whose generated columns no trigg
 
 /// Whether the trigger for INSERT reads a stored generated column of a partitioned table.
 pub(super) fn gets_unseen_values(source: &Buffer, reads: &[usize]) -> bool {
-    let generated = |c: &usize| source.table().columns.get(*c).is_some_and(|c| c.generated.is_some());
+    let generated = |c: &usize| {
+        let column = source.table().columns.get(*c);
+        column.is_some_and(|c| matches!(c.generated, Some(Generated::Stored(_))))
+    };
     source.is_described() && source.is_partitioned() && reads.iter().any(generated)
 }

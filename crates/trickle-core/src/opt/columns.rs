@@ -22,7 +22,14 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         whole &= mine.len() == width;
         let node = graph.node(*id);
         let inputs: Vec<&Node> = node.inputs().iter().map(|i| graph.node(*i)).collect();
-        for (input, columns) in node.inputs().iter().zip(node.op().needed(&mine, &inputs)) {
+        let needed = node.op().needed(&mine, &inputs);
+        if needed.len() != inputs.len() {
+            return Err(Error::internal(format!(
+                "{} does not tell what it needs of each input",
+                node.op().name()
+            )));
+        }
+        for (input, columns) in node.inputs().iter().zip(needed) {
             needs.entry(*input).extend(&columns);
         }
         needs.insert(*id, mine);

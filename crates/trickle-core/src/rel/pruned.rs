@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, Node, NodeId};
 
+/// A position that no node has, even after the columns of another node are put before it.
+const NOWHERE: usize = usize::MAX / 2;
+
 /// A node that replaces an old node and may lack some of its columns.
 pub struct Pruned {
     /// The new node.
@@ -26,7 +29,7 @@ impl Pruned {
     /// Returns the position of a column of the old node. A column that is not kept gets a position that no
     /// node has, so [`Graph::add`] refuses an operator that reads it.
     pub(super) fn at(&self, old: usize) -> usize {
-        self.kept.rank(old).unwrap_or(usize::MAX)
+        self.kept.rank(old).unwrap_or(NOWHERE)
     }
 
     /// Returns the expression over the new node.
@@ -91,7 +94,7 @@ pub(super) fn of_sides(on: &Expr, columns: &ColSet, inputs: &[&Node]) -> Vec<Col
 pub(super) fn paired(on: &Expr, width: usize, inputs: &[&Pruned]) -> Result<(NodeId, NodeId, Expr, ColSet)> {
     let [left, right] = inputs else { return Err(Error::internal("a join has two inputs")) };
     let kept = left.kept.union(&right.kept.shifted(width));
-    let on = on.map_columns(|c| kept.rank(c).unwrap_or(usize::MAX));
+    let on = on.map_columns(|c| kept.rank(c).unwrap_or(NOWHERE));
     Ok((left.node, right.node, on, kept))
 }
 

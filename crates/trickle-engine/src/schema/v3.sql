@@ -676,12 +676,13 @@ COMMENT ON FUNCTION pgtrickle.parts(oid, bool, oid[]) IS 'The partitions of a ta
 
 -- The partitions of a table as pgtrickle.parts returns them, each with the condition that all of its rows fulfil and no other row of the
 -- table. The condition is written in the same way under all settings of the session. To read the condition of a partition, the server locks
--- it and then the tables above it. A command that takes a partition locks these first, so the function locks them first too.
-CREATE FUNCTION pgtrickle.part_conditions(source oid) RETURNS TABLE (part text, condition text) LANGUAGE plpgsql STRICT
+-- it and then the tables above it. A command that takes a partition locks these first, so the function locks them first too. It reads no row for that, since
+-- LOCK TABLE would need a right on the whole table where a reader may have rights on some columns alone.
+CREATE FUNCTION pgtrickle.part_conditions(source oid) RETURNS TABLE (part text, condition text) LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3 SET TimeZone = 'UTC'
 SET bytea_output = hex SET standard_conforming_strings = on SET quote_all_identifiers = off AS $$
 BEGIN
-    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', source::regclass);
+    EXECUTE format('SELECT FROM %s LIMIT 0', source::regclass);
     RETURN QUERY SELECT u.part, pg_get_partition_constraintdef(split_part(u.part, ' ', 1)::oid)
         FROM unnest((pgtrickle.parts(source, false))[2:]) u(part);
 END
