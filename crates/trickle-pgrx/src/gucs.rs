@@ -122,7 +122,7 @@ const NUMBERS: [IntegerSetting; 11] = [
     IntegerSetting {
         name: c"pg_trickle.merge_work_mem_mb",
         short: c"Least work_mem of a refresh, in MiB.",
-        long: c"0 is the work_mem of the server.",
+        long: c"0: the work_mem of the server, or 4 MiB if pg_trickle.merge_work_mem_max_mb is set.",
         setting: &WORK_MEM,
         range: (0, 1 << 20),
         context: GucContext::Userset,
@@ -130,7 +130,7 @@ const NUMBERS: [IntegerSetting; 11] = [
     IntegerSetting {
         name: c"pg_trickle.merge_work_mem_max_mb",
         short: c"Greatest work_mem of a refresh that has many rows to sort or hash, in MiB.",
-        long: c"0 is the work_mem of the server.",
+        long: c"0: all refreshes get pg_trickle.merge_work_mem_mb.",
         setting: &MAX_WORK_MEM,
         range: (0, 1 << 20),
         context: GucContext::Userset,

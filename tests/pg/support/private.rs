@@ -67,7 +67,7 @@ pub(crate) fn todays_version(test: impl AsyncFn(&Path)) {
     }
 }
 
-/// Runs a test with the binaries of the newest version. In the long run of `just nightly`, runs the test with
+/// Runs a test with the binaries of the newest version. Under `just nightly`, runs the test with
 /// the binaries of every version (see [`newest_server`](super::newest_server)).
 pub(crate) fn newest_version(test: impl AsyncFn(&Path)) {
     let found = throwaway::find().unwrap();

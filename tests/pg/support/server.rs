@@ -155,7 +155,7 @@ pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
 }
 
-/// Runs a test on one server, chosen by the test's name and the day. In the long run of `just nightly`, runs
+/// Runs a test on one server, chosen by the test's name and the day. Under `just nightly`, runs
 /// the test on every server. The function is for tests whose results could differ between versions, but have
 /// not differed so far. Tests whose results have differed (`traps_*`) run on every server.
 pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
@@ -175,7 +175,7 @@ pub(super) fn todays(of: usize) -> usize {
     (lot % of.max(1) as u64) as usize
 }
 
-/// Runs a test on the newest server. In the long run of `just nightly`, runs the test on every server. The
+/// Runs a test on the newest server. Under `just nightly`, runs the test on every server. The
 /// function is for long tests, and for tests of processes, clocks and messages, which depend little on the
 /// version.
 pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {

@@ -109,9 +109,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Returns the speed of this machine relative to the prior: the least ratio measured/prior of the
-    /// recently used strategies, but at most 1. A ratio above 1 would do harm. One trial corrects a prior
-    /// that is too low, but a strategy whose prior is too high would never be tried.
+    /// Returns the share of the prior's time that this machine takes: the least ratio of measured time to
+    /// prior among the strategies, but at least `FASTEST` and at most 1. The ratio of a strategy that is no
+    /// longer used fades to 1. A ratio above 1 would do harm. One trial corrects a prior that is too low, but
+    /// a strategy whose prior is too high would never be tried.
     pub fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }

@@ -179,7 +179,10 @@ fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Option<State
     })
 }
 
-/// Runs `read` over all tokens of a statement.
+/// Calls `read` once, with a parser over the tokens of a statement.
+///
+/// # Errors
+/// Returns a syntax error if `read` fails or leaves tokens unread.
 fn parse_piece<T>(
     source: &Source,
     piece: &script::Piece<'_>,

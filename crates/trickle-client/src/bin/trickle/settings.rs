@@ -119,8 +119,9 @@ settings! {
     /// [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
-    /// Megabytes of work_mem for each sort and hash of a refresh; if merge_work_mem_max_mb is given, only of
-    /// a refresh with few rows [default: the server's; 4 with merge_work_mem_max_mb]
+    /// Megabytes of work_mem for each sort and hash of a refresh. If merge_work_mem_max_mb is given too, this
+    /// is the least value, for a refresh with few rows [default: the server's work_mem, or 4 if
+    /// merge_work_mem_max_mb is given]
     #[arg(value_name = "MB")]
     merge_work_mem_mb: u32,
     /// Megabytes of work_mem for each sort and hash of a refresh with many rows; between few and many, the

@@ -1,4 +1,4 @@
-//! Finds the table row for a call of a built-in function. The choice follows PostgreSQL's rules for
+//! Finds the entry of the list of built-in functions that a call means. The choice follows PostgreSQL's rules for
 //! overloaded functions (manual, chapter "Type Conversion").
 
 use super::{Entry, Pattern};
@@ -207,8 +207,8 @@ pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
     })
 }
 
-/// A table row whose function can be called with the given arguments, and the types to which the call casts
-/// these arguments.
+/// An entry of the list of built-in functions that accepts the given arguments, and the types to which the
+/// call casts these arguments.
 struct Candidate<'a> {
     entry: &'a Entry,
     args: Vec<Type>,

@@ -46,9 +46,8 @@ impl<'a> RowsFrom<'a> {
 }
 
 impl Reader<'_> {
-    /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to a call of one marked function. A call with a column
-    /// definition list becomes a call of another marked function. This function's arguments are `g(b)`, and
-    /// NULLs with the names and types of the list.
+    /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to `rows(f(a), defined(g(b), x => NULL::t, …))`. Here
+    /// `rows` is the marked function `ROWS_FROM`, and `defined` is the marked function `DEFINED`.
     pub(super) fn rows_from(&self, i: usize) -> Vec<(usize, Edit)> {
         let item = i.checked_sub(1).is_some_and(|b| {
             matches!(self.keyword(b), Keyword::FROM | Keyword::JOIN | Keyword::LATERAL)
