@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement as Prepared};
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, SendForm, Sent};
-use trickle_engine::drive::{Timed, first_words};
+use trickle_engine::db::{Timed, first_words};
 use trickle_engine::{Error, Result};
 
 /// A connection to a server. Dropping the session closes the connection, and the server rolls back an open

@@ -12,10 +12,10 @@ use tokio_postgres::types::{FromSql, IsNull, Json, Kind, ToSql, Type};
 use tokio_postgres::{SimpleQueryMessage, Statement};
 use trickle_core::refresh::{self, Answer};
 use trickle_core::sql::Ident;
+use trickle_engine::db::Timed;
 use trickle_engine::db::{
     Answering, Cell, Connection, Host, Param, Prepared, RefreshDriver, Row, Rows, Sent, ServerError,
 };
-use trickle_engine::drive::Timed;
 use trickle_engine::{Error, Result};
 
 type BoxError = Box<dyn std::error::Error + Sync + Send>;

@@ -3,14 +3,13 @@
 use crate::alter::{Readers, Replacement, Written, evolve};
 use crate::capture;
 use crate::catalog::PgCatalog;
-use crate::copies::reads_copies;
-use crate::create::{Design, NewStreamTable};
 use crate::db::RefreshDriver;
+use crate::design::{Design, NewStreamTable};
 use crate::error::{Error, Result};
+use crate::give_way::given_way;
 use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::refresh::given_way;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::security::why_planned;
 use crate::trickle::Trickle;
@@ -148,9 +147,9 @@ impl<C: RefreshDriver> Trickle<C> {
         };
         match planned {
             Err(error) if let Some(session) = self.gave_way(&error) => {
-                Err(given_way(e, &format!("gave way to {session}")))
+                Err(given_way(&shown(e), &format!("gave way to {session}")))
             }
-            Err(error) if is_final(&error) => {
+            Err(error) if error.is_final() => {
                 self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
                 Err(error.saying(why).anywhere().hint(format!(
@@ -243,13 +242,13 @@ impl<C: RefreshDriver> Trickle<C> {
     /// refresh does.
     async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: Initiator) -> Result<Rebuilt> {
         let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
-        match Box::pin(self.swap(e, new, Replacement::Same(Readers::Stay), reads_copies(e))).await {
+        match Box::pin(self.swap(e, new, Replacement::Same(Readers::Stay), e.reads_copies())).await {
             Ok((_, written)) => Ok(Rebuilt { why, written, took: began.elapsed() }),
             Err(error) => {
                 if let Some(session) = self.gave_way(&error) {
-                    return Err(given_way(e, &format!("gave way to {session}")));
+                    return Err(given_way(&shown(e), &format!("gave way to {session}")));
                 }
-                if is_final(&error) && !error.is_input() {
+                if error.is_final() && !error.is_input() {
                     self.note_failure(e, error.message(), initiated_by).await?;
                 }
                 Err(error)
@@ -301,9 +300,4 @@ impl<C: RefreshDriver> Trickle<C> {
 
 fn own_name(e: &Entry) -> Name {
     Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() }
-}
-
-/// Whether an error of planning would occur again at every further attempt.
-pub(crate) fn is_final(e: &Error) -> bool {
-    e.is_input() || e.sqlstate().is_some() && !e.is_busy() && !e.is_connection()
 }

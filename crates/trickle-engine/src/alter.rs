@@ -4,19 +4,17 @@
 pub(crate) mod evolve;
 mod swap;
 
-use crate::adapt::is_final;
 use crate::capture;
-use crate::copies::reads_copies;
-use crate::create::{Created, Design, NewStreamTable, consistency};
 use crate::db::{Bind, Json, RefreshDriver, Transaction};
+use crate::design::{Created, Design, NewStreamTable, consistency};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
-use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, hold_and_compare, require_own, shown};
 use crate::security::why_planned;
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use evolve::evolve;
 pub(crate) use swap::{Replacement, Written};
@@ -118,7 +116,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
         require_own(&old, self.voice())?;
-        let follows = new.snapshots || reads_copies(&old);
+        let follows = new.snapshots || old.reads_copies();
         if follows {
             self.ensure_copies(&new.query).await?;
         }
@@ -244,7 +242,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let mut why = None;
         for e in registry.entries().filter(reads).filter(|e| e.own) {
             match self.replan(e).await {
-                Err(error) if is_final(&error) => {
+                Err(error) if error.is_final() => {
                     why.get_or_insert((crate::registry::shown(e), error));
                 }
                 other => other?,
@@ -302,21 +300,6 @@ impl<C: RefreshDriver> Trickle<C> {
             ))
         })?;
         Ok((r.id.0, Qualified::new(&r.schema, &r.name).to_string()))
-    }
-}
-
-impl Entry {
-    /// Returns the request that would create this stream table, with its resolved query and its stored
-    /// settings.
-    pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
-        NewStreamTable {
-            mode: Some(self.requested),
-            schedule: Some(self.schedule.clone()),
-            apart: Some(self.apart),
-            settings: Some(self.settings.clone()),
-            agreed: self.agreed.clone(),
-            ..NewStreamTable::new(name, self.query.clone())
-        }
     }
 }
 

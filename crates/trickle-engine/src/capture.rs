@@ -21,6 +21,7 @@ pub use versions::{leave_extension, renew};
 
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use removal::unmark;
 use std::sync::Arc;
 use stored::{attnums, captured, knowing, note, require_known};
@@ -29,9 +30,6 @@ use trickle_core::cdc::{Buffer, Mode};
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Qualified, print};
 use trickle_core::vocabulary::Capture;
-
-/// The schema of buffers and states.
-pub(crate) const HIDDEN: &str = "pgtrickle_changes";
 
 /// The options for capturing changes of a table that is not captured yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use crate::catalog::{PgCatalog, spelled};
 use crate::db::{Connection, RefreshDriver};
-use crate::drive::{Watch, drive, put_in_force};
+use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
-use crate::refresh::RefreshOptions;
+use crate::in_force::put_in_force;
 use crate::registry::{Entry, require_own, shown};
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::pin::Pin;
 use trickle_core::graph::Unsettled;

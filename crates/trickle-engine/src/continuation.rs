@@ -7,12 +7,13 @@
 use crate::alter::evolve::has_columns;
 use crate::capture;
 use crate::catalog::PlannedWith;
-use crate::create::{Design, NewStreamTable};
 use crate::db::{Bind, RefreshDriver};
+use crate::design::{Design, NewStreamTable};
 use crate::error::{Error, Result};
 use crate::immediate;
+use crate::in_force::StoredSetting;
 use crate::locks::patiently;
-use crate::registry::{Dependency, Entry, StoredSetting, hold_and_compare, shown};
+use crate::registry::{Dependency, Entry, hold_and_compare, shown};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::{TableId, TableKind};

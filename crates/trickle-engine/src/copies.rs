@@ -6,33 +6,19 @@
 //! instead. So all of these stream tables see one state of the source, which was read once. A refresh of a
 //! copy costs as much as reading the whole source, even if few rows changed.
 
-use crate::capture::HIDDEN;
-use crate::catalog::{self, PgCatalog};
-use crate::create::{Design, IfExists, NewStreamTable};
-use crate::db::{Connection, RefreshDriver, Row};
+use crate::catalog::{self, Copies, Copy, PgCatalog, copies};
+use crate::db::RefreshDriver;
+use crate::design::{Design, IfExists, NewStreamTable, options};
 use crate::error::{Error, Result};
-use crate::names::Name;
-use crate::registry::{Entry, options};
+use crate::in_force::safe_path;
+use crate::names::{HIDDEN, Name};
 use crate::resolve::{Dependency, Resolved, resolve};
-use crate::security::safe_path;
 use crate::trickle::Trickle;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::Relation;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::RefreshMode;
-
-/// The copies that belong to the current role, by the present qualified names of their sources. A source
-/// that was dropped and made again is another table with the same name. Each role has its own copies, since
-/// another role may see other rows of the source.
-const COPIES: &str = "
-SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name), s.pgt_name, s.pgt_relid
-FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
-JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user)::regrole
-LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
-ORDER BY s.pgt_id DESC";
 
 /// The facts about a copy that the catalog stores for a source.
 const OF_TABLE: &str = "
@@ -49,33 +35,6 @@ JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user
 WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%'
     AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
 ORDER BY s.pgt_id";
-
-/// Copies, by the schemas and names of their sources.
-pub(crate) type Copies = BTreeMap<(String, String), Copy>;
-
-/// The name and oid of a copy.
-#[derive(Clone, Debug)]
-pub(crate) struct Copy {
-    pub(crate) name: String,
-    oid: u32,
-}
-
-/// Whether a relation is a copy.
-pub(crate) fn is_copy(r: &Relation) -> bool {
-    &*r.schema == HIDDEN && r.name.starts_with("copy_")
-}
-
-/// Whether a stream table reads copies.
-pub(crate) fn reads_copies(e: &Entry) -> bool {
-    e.dependencies.iter().any(|d| is_copy(&d.relation))
-}
-
-/// Returns all copies that belong to the current role.
-pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
-    let rows = db.query(COPIES, &[]).await.map_err(|e| Error::server("look for copies", e))?;
-    let copy = |r: &Row| ((r.get(0), r.get(1)), Copy { name: r.get(2), oid: r.get(3) });
-    Ok(rows.iter().map(copy).collect())
-}
 
 impl<C: RefreshDriver> Trickle<C> {
     /// Makes a copy of each materialized view and foreign table that a query reads, where the copy is

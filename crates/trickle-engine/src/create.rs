@@ -1,113 +1,23 @@
 //! Creates stream tables. Makes the tables of a stream table and the capture of its sources, writes the
 //! stream table into the catalog, and fills it. Submodules choose its place (`place`) and design it from its
-//! query (`from_query`, `sources`, `design`).
+//! query (`from_query`, `sources`).
 
-mod design;
 mod from_query;
 mod place;
 mod sources;
 
 use crate::alter::{Readers, Replacement};
 use crate::capture;
-use crate::db::{RefreshDriver, Transaction};
+use crate::db::RefreshDriver;
+use crate::design::{Created, Design, IfExists, NewStreamTable};
 use crate::error::{Error, Result};
+use crate::in_force::left_out;
 use crate::locks::{oids, patiently};
-use crate::names::Name;
+use crate::names::{CATALOG, HIDDEN, Name};
 use crate::say::Voice;
-use crate::schema;
-use crate::security::{Agreed, left_out};
 use crate::trickle::Trickle;
-use trickle_core::Reason;
-use trickle_core::refresh::{Relation, Setting};
+use trickle_core::refresh::Relation;
 use trickle_core::sql::Qualified;
-use trickle_core::vocabulary::{Mode, RefreshMode};
-
-pub(crate) use design::Design;
-
-/// The action where a stream table of the requested name exists already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IfExists {
-    /// Return an error.
-    #[default]
-    Fail,
-    /// Do nothing.
-    Skip,
-    /// Give the existing stream table the new query. Its indexes, grants, comments and dependent views stay.
-    Replace,
-}
-
-/// A request for a new stream table.
-#[derive(Clone, Debug)]
-pub struct NewStreamTable {
-    /// The name of the stream table. Without a schema, the table is made in the first schema of the search
-    /// path.
-    pub name: Name,
-    /// The defining query.
-    pub query: String,
-    /// The schedule; `Some(None)` means that only refreshes by hand are made. `None` takes the schedule of
-    /// the stream table that is replaced, or `calculated` where none is replaced.
-    pub schedule: Option<Option<String>>,
-    /// The mode. `None` takes the mode of the stream table that is replaced, or [`RefreshMode::Auto`] where
-    /// none is replaced.
-    pub mode: Option<RefreshMode>,
-    /// Whether to fill the stream table when it is created.
-    pub initialize: bool,
-    /// The action where a stream table of that name exists already.
-    pub if_exists: IfExists,
-    /// Whether materialized views and foreign tables are followed. Each refresh then reads all of them and
-    /// compares them with copies. Where they are not followed, they rule out deltas. The value `false` has no
-    /// effect where the stream table that is replaced reads copies.
-    pub snapshots: bool,
-    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
-    /// reads ([`apart`](trickle_core::dag::StreamTableNode::apart)). Otherwise it is linked with them. `None`
-    /// takes the value of the stream table that is replaced; where none is replaced, the tables are linked.
-    pub apart: Option<bool>,
-    /// The settings that decide the meaning of the query; `None` takes the settings of the session.
-    pub settings: Option<Vec<Setting>>,
-    /// The code and tables of other roles to which the owner has agreed. With `None`, the request agrees to
-    /// all code and tables of other roles that the query uses now.
-    pub agreed: Option<Agreed>,
-}
-
-impl NewStreamTable {
-    /// Makes a request with the defaults: the schedule that its readers need, the incremental mode where
-    /// possible, and a first fill at creation. If the request replaces a stream table, the schedule and the
-    /// mode of that table are used.
-    pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
-        NewStreamTable {
-            name,
-            query: query.into(),
-            schedule: None,
-            mode: None,
-            initialize: true,
-            if_exists: IfExists::Fail,
-            snapshots: false,
-            apart: None,
-            settings: None,
-            agreed: None,
-        }
-    }
-
-    /// Returns the settings to put in force for the query.
-    pub(crate) fn settings(&self) -> &[Setting] {
-        self.settings.as_deref().unwrap_or_default()
-    }
-}
-
-/// The result of creating or changing a stream table.
-#[derive(Clone, Debug)]
-pub struct Created {
-    /// The `pgt_id` of the stream table, also where creation was skipped because the stream table existed.
-    pub id: i64,
-    /// `schema.name` of the stream table, quoted where needed.
-    pub name: String,
-    /// Whether the call made or changed anything.
-    pub made: bool,
-    /// The mode in force.
-    pub mode: Mode,
-    /// The reasons why the stream table is not incremental.
-    pub reasons: Vec<Reason>,
-}
 
 impl<C: RefreshDriver> Trickle<C> {
     /// Makes a stream table and fills it.
@@ -132,7 +42,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// the catalog.
     fn require_foreign_schema(&self, name: &Name) -> Result<()> {
         match name.schema.as_ref().or(self.search_path.first()) {
-            Some(own) if own == schema::CATALOG || own == capture::HIDDEN => {
+            Some(own) if own == CATALOG || own == HIDDEN => {
                 Err(Error::input(format!("schema {own} belongs to trickle"))
                     .hint("Make the stream table in a schema of your own."))
             }
@@ -173,13 +83,20 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Reports the schemas that refreshes leave out of the search path. For a new table that is built beside
+    /// Reports the schemas that refreshes leave out of the search path. Only a query that calls functions
+    /// gets a report, since only functions could look in these schemas. For a new table that is built beside
     /// a stream table, the report was already made for the stream table.
     pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
-        if &*design.relation.schema != capture::HIDDEN
-            && let Some(left) = left_out(self.db(), design).await?
-        {
-            self.progress.say(&left);
+        if &*design.relation.schema == HIDDEN || design.resolved.functions.is_empty() {
+            return Ok(());
+        }
+        let left = left_out(self.db(), &design.settings).await?;
+        if !left.is_empty() {
+            self.progress.say(&format!(
+                "{}: functions of its query find nothing in schema {} by search_path, since others may create there",
+                design.name(),
+                left.join(", ")
+            ));
         }
         Ok(())
     }
@@ -252,28 +169,4 @@ fn overtaken(e: Error, voice: Voice) -> Error {
         )),
         _ => e,
     }
-}
-
-/// Returns the catalog's word for a stream table that is refreshed in a transaction of its own (`apart`), or
-/// linked.
-pub(crate) fn consistency(apart: bool) -> &'static str {
-    if apart { "none" } else { "atomic" }
-}
-
-/// Returns the statement that sets the comment of a stored table, which names its stream table.
-pub(crate) fn comment(id: i64, table: &Qualified) -> String {
-    format!(
-        "COMMENT ON TABLE {table} IS 'Stream table {id} of trickle: kept equal to its query; do not write it.'"
-    )
-}
-
-/// Makes the trigger that lets only refreshes write to a stored table, and refuses all other writes. The
-/// trigger also has the id of the stream table as its argument, and only the owner of the table can make it.
-/// So a search by name for the tables of a restored catalog trusts this trigger alone.
-pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
-    let text = format!(
-        "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
-         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes('{id}')"
-    );
-    t.batch_execute(&text).await.map_err(|e| Error::server(doing, e))
 }

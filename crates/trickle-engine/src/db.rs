@@ -22,7 +22,7 @@ pub use bind::{Bind, Param};
 pub use cell::{Cell, FromCell, Json, Row};
 pub use host::{Callers, Host};
 pub use kept::{Kept, SendForm};
-pub use refresh_driver::{RefreshDriver, Sent};
+pub use refresh_driver::{RefreshDriver, Sent, Timed, first_words};
 pub use transaction::Transaction;
 pub use trickle_core::ServerError;
 

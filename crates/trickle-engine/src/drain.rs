@@ -17,6 +17,7 @@ use crate::capture;
 use crate::catalog::PgCatalog;
 use crate::db::{RefreshDriver, Transaction};
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use crate::registry::Entry;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
@@ -94,7 +95,7 @@ impl<C: RefreshDriver> Trickle<C> {
              WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' AND (s.large OR s.used OR s.limited)";
         let rows = self
             .db()
-            .ask(text, &[&sources, &capture::HIDDEN, &bytes])
+            .ask(text, &[&sources, &HIDDEN, &bytes])
             .await
             .map_err(|e| Error::server("look for consumed changes", e))?;
         Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
@@ -114,7 +115,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Empties the open segment of a source's buffer in place. Returns whether the segment was emptied.
     /// Segments without WAL are left out, since emptying them in place would require a new sentinel.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
-        let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
+        let name = Qualified::new(HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
         // One session at a time drains the buffer, and only if this segment is still the open segment.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \

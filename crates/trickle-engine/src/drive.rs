@@ -1,15 +1,12 @@
 //! Runs refreshes: sends the statements of the refresh machine over any connection, and gives the machine
 //! their outcomes.
 
-use crate::db::{Bind, Connection, Json, RefreshDriver};
+use crate::db::{Bind, Connection, Json, RefreshDriver, Timed, first_words};
 use crate::error::{Error, Result};
 use futures_util::future;
 use std::pin::Pin;
 use std::time::Instant;
-use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step};
-
-/// The answer to a statement, and the time at which it was complete.
-pub type Timed = (Result<Answer>, Instant);
+use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Statement, Step};
 
 /// An observer of a refresh, which sees each statement before it is sent, and may answer the statement
 /// itself. Observers are used for traces, for work on several connections, and for tests that stop at a step.
@@ -117,48 +114,4 @@ pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) 
     let row = connection.query_one(&text, &params).await;
     let row = row.map_err(|e| Error::server(first_words(&text), e))?;
     Ok(row.get::<Json<serde_json::Value>>(0).0)
-}
-
-/// Sets the search path to the schemas among `$1` that the current role can trust. All names in the statement
-/// are qualified, since the statement may itself run under an unsafe path.
-const SAFE_PATH: &str = "
-SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
-    SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],
-        pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid)) p(name)), ', '), true)";
-
-/// Puts settings in force for the rest of the transaction. A search path is put in force without the schemas
-/// that the current role cannot trust. The first of these statements takes the snapshot of the transaction.
-pub(crate) async fn put_in_force(
-    db: &dyn Connection,
-    settings: &[Setting],
-) -> std::result::Result<(), crate::db::ServerError> {
-    for s in settings {
-        match s.name.as_str() {
-            "search_path" => db.query(SAFE_PATH, &[&s.values]).await?,
-            name => {
-                db.query("SELECT pg_catalog.set_config($1, $2, true)", &[&name, &s.values.concat()]).await?
-            }
-        };
-    }
-    Ok(())
-}
-
-/// Returns `run "…"` with the first words of a statement, for messages.
-pub fn first_words(statement: &str) -> String {
-    let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
-    match first.char_indices().nth(60) {
-        Some((end, _)) => format!("run \"{} …\"", &first[..end]),
-        None => format!("run \"{first}\""),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_words;
-
-    #[test]
-    fn a_statement_is_named_by_its_first_line() {
-        assert_eq!(first_words("\n  DELETE FROM t\nWHERE true"), "run \"DELETE FROM t\"");
-        assert_eq!(first_words(&"é".repeat(70)), format!("run \"{} …\"", "é".repeat(60)));
-    }
 }

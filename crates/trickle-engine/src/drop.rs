@@ -49,37 +49,6 @@ impl<C: RefreshDriver> Trickle<C> {
         }
         Ok(gone.iter().map(shown).collect())
     }
-
-    /// Removes the catalog from the database, together with every stream table, trigger and buffer.
-    ///
-    /// # Errors
-    /// An object that a user made depends on a stream table; errors of the server.
-    pub async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
-        let registry = self.registry().await?;
-        let dag = registry.dag()?;
-        let gone: Vec<Entry> =
-            dag.order().iter().rev().filter_map(|id| registry.by_table(*id)).cloned().collect();
-        for e in gone.iter().filter(|e| e.exists) {
-            require_own(e, self.voice())?;
-        }
-        let tables = oids(gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id)));
-        let (patience, progress) = (self.settings.patience, self.progress.clone());
-        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
-            for e in &gone {
-                remove(t, e, cascade).await?;
-            }
-            let buffers = "SELECT source_relid FROM pgtrickle.pgt_buffers ORDER BY 1";
-            let fail = |e| Error::server("read the buffers", e);
-            for r in t.query(buffers, &[]).await.map_err(fail)? {
-                capture::remove(t, r.get(0)).await?;
-            }
-            Ok(())
-        })
-        .await?;
-        crate::schema::migrate(&mut self.connection, 0).await?;
-        self.cache.compiled.clear();
-        Ok(gone.iter().map(shown).collect())
-    }
 }
 
 /// Returns a stream table and, with `cascade`, all stream tables that read it, directly or through others.

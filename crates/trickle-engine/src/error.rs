@@ -1,7 +1,7 @@
 //! The error type of all code that works with a database.
 
-use crate::db::ServerError;
 use std::fmt;
+use trickle_core::ServerError;
 use trickle_core::error::Span;
 use trickle_core::refresh::{Failure, FailureKind};
 
@@ -168,6 +168,11 @@ impl Error {
     pub fn is_input(&self) -> bool {
         self.0.kind == Kind::Input
     }
+    /// Whether an error of planning would occur again at every further attempt.
+    pub(crate) fn is_final(&self) -> bool {
+        self.is_input() || self.sqlstate().is_some() && !self.is_busy() && !self.is_connection()
+    }
+
     /// Whether no connection could be made, or the connection was lost.
     pub fn is_connection(&self) -> bool {
         self.0.kind == Kind::Connection

@@ -2,8 +2,8 @@
 
 use crate::catalog::{self, Reach};
 use crate::copies::compared;
-use crate::create::{Design, NewStreamTable};
 use crate::db::RefreshDriver;
+use crate::design::{Design, NewStreamTable};
 use crate::error::Result;
 use crate::names::Name;
 use crate::registry::{require_own, shown};

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::registry::{Entry, shown};
 use crate::schema::LETS_OWNER_IN;
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
-use crate::{RefreshOptions, adapt};
 use trickle_core::catalog::TableId;
 use trickle_core::vocabulary::Initiator;
 
@@ -150,7 +150,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Errors of the server.
     pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
         match self.adapt(&[id], Initiator::Manual).await {
-            Err(e) if adapt::is_final(&e) => Ok(()),
+            Err(e) if e.is_final() => Ok(()),
             done => done.map(drop),
         }
     }
@@ -163,7 +163,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Errors of the server.
     pub async fn follow(&mut self, id: TableId) -> Result<Option<String>> {
         match self.adapt(&[id], Initiator::Manual).await {
-            Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
+            Err(e) if e.is_final() => Ok(Some(e.message().to_owned())),
             Err(e) => Err(e),
             Ok(adapted) => {
                 if adapted.registry.by_table(id).is_some_and(Entry::is_immediate) {

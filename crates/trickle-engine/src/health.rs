@@ -8,8 +8,10 @@ mod published;
 pub use concern::{Concern, OpenTransaction, open_transactions};
 
 use crate::db::{Connection, RefreshDriver, ServerError};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::trickle::Trickle;
 use crate::words::duration;
-use crate::{Error, Result, Trickle};
 use std::time::Duration;
 
 /// The result of a check.
@@ -134,7 +136,7 @@ pub async fn of_installation<C: RefreshDriver>(connection: C, by: Scheduling) ->
     let (found, usable) = installation::found(&connection).await?;
     let mut all = vec![found];
     if usable {
-        all.extend(Trickle::open(connection, crate::Settings::default()).await?.health(by).await?);
+        all.extend(Trickle::open(connection, Settings::default()).await?.health(by).await?);
     }
     Ok(all)
 }

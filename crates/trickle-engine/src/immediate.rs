@@ -5,12 +5,13 @@
 //! triggers in its own transaction. The triggers are dropped when the stream table is altered or gets
 //! another mode. Until the next full refresh, the stream table is stale and marked for a recompute.
 
-use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
+use crate::capture::{table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
-use crate::create::Design;
 use crate::db::{Connection, RefreshDriver, Row};
+use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
+use crate::names::HIDDEN;
 use crate::registry::{Entry, Registry, shown};
 use crate::resolve::Resolved;
 use crate::trickle::Trickle;

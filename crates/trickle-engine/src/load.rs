@@ -27,8 +27,9 @@
 mod job;
 
 use crate::db::{Bind, Connection, RefreshDriver, Transaction};
-use crate::drive::{Watch, drive, put_in_force};
+use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
+use crate::in_force::put_in_force;
 use crate::progress::{Progress, Tally};
 use crate::registry::Entry;
 use crate::trickle::Trickle;

@@ -1,9 +1,15 @@
-//! Names of tables as people type them.
+//! Names of tables as people type them, and the names of trickle's own schemas.
 
 use crate::error::{Error, Result};
 use std::fmt;
 use trickle_core::apply::index_names;
 use trickle_core::sql::Ident;
+
+/// The schema of the catalog.
+pub(crate) const CATALOG: &str = "pgtrickle";
+
+/// The schema of buffers, states and copies.
+pub(crate) const HIDDEN: &str = "pgtrickle_changes";
 
 /// A name, unquoted, with or without a schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

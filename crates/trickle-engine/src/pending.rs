@@ -1,12 +1,13 @@
 //! Finds which of many stream tables have changes to apply, by few queries.
 
-use crate::capture::HIDDEN;
-use crate::copies::is_copy;
+use crate::cache::{Asked, Question, Runnable};
+use crate::catalog::is_copy;
 use crate::db::{Prepared, RefreshDriver, ServerError};
 use crate::error::{Error, Result};
-use crate::refresh::RefreshOptions;
-use crate::registry::{Dependency, Entry, Runnable, require_own, shown};
+use crate::names::HIDDEN;
+use crate::registry::{Dependency, Entry, require_own, shown};
 use crate::say::Voice;
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -147,28 +148,6 @@ fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -
             return reached;
         }
     }
-}
-
-/// The two questions about changes of the same stream tables, prepared on a connection.
-#[derive(Debug)]
-pub(crate) struct Question {
-    of: Vec<Asked>,
-    planned: bool,
-    /// The sources of each stream table.
-    sources: Vec<Vec<Source>>,
-    glance: Prepared,
-    /// The second question in its last form, with the positions of the stream tables that this form asks
-    /// about.
-    peek: Option<(BTreeSet<usize>, Prepared)>,
-}
-
-/// A stream table that a question asks about.
-#[derive(Debug)]
-struct Asked {
-    id: i64,
-    definition: String,
-    polled: bool,
-    timed: bool,
 }
 
 impl Question {

@@ -5,23 +5,22 @@
 mod group;
 mod idle;
 
-pub(crate) use group::given_way;
-
 use crate::adapt::Rebuilt;
+use crate::cache::Wanted;
 use crate::db::RefreshDriver;
 use crate::drive::Watch;
 use crate::error::{Error, Result};
 use crate::locks::not_catalog_owner;
 use crate::names::Name;
 use crate::registry::{Entry, Registry};
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::{Action, Lease, MemberReport, Phases};
-use trickle_core::schedule::Time;
-use trickle_core::vocabulary::{Activity, Initiator};
+use trickle_core::refresh::{Action, MemberReport, Phases};
+use trickle_core::vocabulary::Activity;
 
 /// The greatest number of times that a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
@@ -31,15 +30,6 @@ const RECENT: usize = 100;
 
 /// The time between two searches for old history.
 const PRUNE: Duration = Duration::from_secs(3600);
-
-/// The stream tables that a call is asked to refresh.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wanted {
-    /// The names of the stream tables, with their schemas.
-    Names(Vec<Name>),
-    /// The oids of the tables of the stream tables.
-    Tables(Vec<TableId>),
-}
 
 /// The outcome of a refresh for one stream table.
 #[derive(Clone, Debug)]
@@ -61,40 +51,6 @@ impl Refreshed {
         r.rows_updated += written.updated;
         r.rows_deleted += written.deleted;
         r.phases.execute += u64::try_from(took.as_micros()).unwrap_or(0);
-    }
-}
-
-/// The options of a refresh.
-#[derive(Clone, Debug, Default)]
-pub struct RefreshOptions {
-    /// Whether to recompute even if nothing changed.
-    pub full: bool,
-    /// The origin of the refresh, which is `MANUAL` (the default), `SCHEDULER` or `INITIAL`.
-    pub initiated_by: Initiator,
-    /// The stream tables to recompute because one of their sources is not captured. `None` stands for all
-    /// such stream tables.
-    pub polled: Option<BTreeSet<TableId>>,
-    /// The lease under which a refresh on schedule is committed.
-    pub lease: Option<Lease>,
-    /// The last time at which the scheduler found that there was nothing to do, by this machine's clock.
-    pub quiet_at: Option<Time>,
-}
-
-impl RefreshOptions {
-    /// Whether the refresh is by hand. In that case the times of the stream table advance even if nothing
-    /// changed.
-    fn is_by_hand(&self) -> bool {
-        self.initiated_by == Initiator::Manual
-    }
-
-    /// Whether sources of `e` that are not captured count as changed.
-    pub(crate) fn polls(&self, e: &Entry) -> bool {
-        self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
-    }
-
-    /// Returns the options for the first fill of a stream table.
-    pub(crate) fn initial() -> RefreshOptions {
-        RefreshOptions { initiated_by: Initiator::Initial, ..RefreshOptions::default() }
     }
 }
 

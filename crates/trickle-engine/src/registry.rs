@@ -1,17 +1,12 @@
-//! The stream tables of a database, as its catalog lists them. Submodules read them from the catalog
-//! (`rows`), and compile their queries (`compiled`).
+//! The stream tables of a database, as its catalog lists them. The submodule `rows` reads them
+//! from the catalog.
 
-mod compiled;
 mod rows;
 
-pub use compiled::Runnable;
-pub(crate) use compiled::{compile_entry, layout_hash, options, stored_hash};
-pub(crate) use rows::StoredSetting;
-
-use crate::capture::HIDDEN;
-use crate::catalog::PlannedWith;
+use crate::catalog::{PlannedWith, is_copy};
 use crate::db::Transaction;
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use crate::names::Name;
 use crate::say::Voice;
 use crate::security::Agreed;
@@ -142,6 +137,11 @@ impl Entry {
     pub(crate) fn planned_with(&self) -> BTreeMap<TableId, PlannedWith> {
         let kept = self.dependencies.iter().filter(|d| d.keeps_plan);
         kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
+    }
+
+    /// Whether the stream table reads copies of materialized views or foreign tables.
+    pub(crate) fn reads_copies(&self) -> bool {
+        self.dependencies.iter().any(|d| is_copy(&d.relation))
     }
 
     /// Returns the sources of which some changes were not captured, but all changes of the partitions that

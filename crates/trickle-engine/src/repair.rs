@@ -1,12 +1,14 @@
 //! Repairs stored tables and capture triggers that somebody has altered or dropped.
 
+use crate::alter::Alteration;
 use crate::capture;
 use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::refresh::{RefreshOptions, Refreshed};
+use crate::refresh::Refreshed;
 use crate::registry::{Entry, Registry, require_own, shown};
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::TableId;
@@ -114,7 +116,7 @@ impl<C: RefreshDriver> Trickle<C> {
             } else {
                 let name =
                     Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-                let wanted = crate::Alteration { suspended: Some(false), ..crate::Alteration::default() };
+                let wanted = Alteration { suspended: Some(false), ..Alteration::default() };
                 self.alter(&name, &wanted).await?;
             }
             done.push(shown(e));

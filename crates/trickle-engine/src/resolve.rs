@@ -11,20 +11,19 @@ mod lookalikes;
 mod place;
 mod reads;
 mod refused;
-mod renamed;
 mod suggested;
 mod typecheck;
 
 pub(crate) use columns::{OWN_COLLATION, OutputColumn};
-pub(crate) use reads::{DEPENDENCIES, Dependency};
+pub(crate) use reads::Dependency;
 pub(crate) use typecheck::type_differences;
 
 use crate::catalog::canonical;
 use crate::db::{Connection, Row, Transaction};
-use crate::drive::put_in_force;
 use crate::error::{Error, Result};
+use crate::in_force::put_in_force;
 use crate::security::{Agreed, Code, SHUT};
-use place::Place;
+pub(crate) use place::Place;
 use refused::{refused, reserved};
 use trickle_core::Reason;
 use trickle_core::catalog::SYSTEM_COLUMNS;

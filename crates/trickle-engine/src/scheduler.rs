@@ -9,9 +9,11 @@
 mod look;
 
 use crate::db::RefreshDriver;
+use crate::error::{Error, Result};
 use crate::health::Concern;
 use crate::registry::{self, Registry, shown};
-use crate::{Error, RefreshOptions, Result, Trickle};
+use crate::settings::RefreshOptions;
+use crate::trickle::Trickle;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

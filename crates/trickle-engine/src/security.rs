@@ -1,11 +1,8 @@
 //! The rights of a stream table's owner, and the effect of these rights on the contents of the stream table.
 
-use crate::create::Design;
+use crate::catalog::DEPENDENCIES;
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
-use crate::registry::StoredSetting;
-use crate::resolve::DEPENDENCIES;
-use trickle_core::sql::Ident;
 
 /// The search path under which trickle's own statements run. These statements name most of the server's
 /// operators and functions without a schema. Only superusers can ever create objects in the schemas of this
@@ -25,46 +22,6 @@ pub(crate) async fn why_planned(db: &dyn Connection, id: i64) -> Result<String> 
     let row = db.query_opt(SECURED, &[&id]).await;
     let row = row.map_err(|e| Error::server("compare what the owner of a stream table may see", e))?;
     Ok(row.map_or("it was planned anew".to_owned(), |r| r.get(0)))
-}
-
-/// The schemas of the search path `$1` that the current role, which is to own the stream table, can trust.
-/// The query also returns all existing schemas of that path, except the server's own.
-const PATH: &str = "
-SELECT pgtrickle.safe_path($1::pg_catalog.text[], pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid),
-    ARRAY(SELECT p.name FROM pg_catalog.unnest($1::pg_catalog.text[]) p(name) JOIN pg_catalog.pg_namespace n
-        ON n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) p.name WHERE NOT pg_catalog.starts_with(p.name, 'pg_'))";
-
-async fn paths(db: &dyn Connection, path: &[String]) -> Result<(Vec<String>, Vec<String>)> {
-    let row = db.query_one(PATH, &[&path.to_vec()]).await;
-    let row = row.map_err(|e| Error::server("look who may create anything in the search path", e))?;
-    Ok((row.get(0), row.get(1)))
-}
-
-fn stored(settings: &[StoredSetting]) -> &[String] {
-    settings.iter().find(|s| s.name == "search_path").map_or(&[], |s| &s.values)
-}
-
-/// Returns the search path under which a query with these settings runs.
-pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
-    Ok(paths(db, stored(settings)).await?.0)
-}
-
-/// Returns a warning about schemas that are left out of the search path. Only a query that calls functions
-/// gets a warning, since only functions could look in these schemas.
-pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Option<String>> {
-    if design.resolved.functions.is_empty() {
-        return Ok(None);
-    }
-    let (safe, all) = paths(db, stored(&design.settings)).await?;
-    let left: Vec<String> =
-        all.iter().filter(|s| !safe.contains(s)).map(|s| Ident::new(s).to_string()).collect();
-    Ok((!left.is_empty()).then(|| {
-        format!(
-            "{}: functions of its query find nothing in schema {} by search_path, since others may create there",
-            design.name(),
-            left.join(", ")
-        )
-    }))
 }
 
 /// The functions and tables of other roles to which the owner of a stream table agreed. No other functions of

@@ -12,8 +12,8 @@ pub use buffers::BufferStatus;
 pub use history::HistoryEntry;
 pub use refresher::{REFRESHER, Refresher};
 
-use crate::create::consistency;
 use crate::db::{Json, RefreshDriver, Row};
+use crate::design::consistency;
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Dependency, Entry, shown};

@@ -1,122 +1,18 @@
 //! The main type of the engine: one connection, and trickle's operations over it.
 
-use crate::capture::CaptureOptions;
-use crate::catalog::PgCatalog;
+use crate::cache::ConnectionCache;
 use crate::db::{Connection, Connections, RefreshDriver, Sent};
 use crate::error::{Error, Result};
 use crate::give_way::Yielding;
-use crate::locks::{Patience, patiently};
 use crate::names::Name;
-use crate::pending::Question;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
-use crate::refresh::Wanted;
-use crate::registry::{Entry, Registry, Runnable, compile_entry};
+use crate::registry::{Entry, Registry};
 use crate::say::Voice;
-use crate::schema;
 use crate::security::SHUT;
-use std::collections::BTreeMap;
+use crate::settings::Settings;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
-use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
-use trickle_core::cost::{Force, Policy};
-use trickle_core::refresh::WorkMem;
-
-/// The user's settings, except queries and schedules. None of these settings changes the contents of a
-/// stream table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// The options for capturing changes of tables that are not captured yet.
-    pub capture: CaptureOptions,
-    /// The limits for getting locks on users' tables.
-    pub patience: Patience,
-    /// The greatest time that a refresh waits for its locks, in milliseconds; 0 for no limit.
-    pub lock_timeout_ms: u32,
-    /// The greatest time that a statement of a refresh may take, in milliseconds; 0 for no limit. With
-    /// `None`, the limit of the server, the database or the role applies.
-    pub statement_timeout_ms: Option<u32>,
-    /// The number of times that a refresh may start over after serialization failures.
-    pub attempts: u32,
-    /// The ratio of changed rows to source rows above which the cost model considers full refreshes only.
-    pub max_change_ratio: Option<f64>,
-    /// The number of changed rows above which the cost model considers full refreshes only.
-    pub max_delta_rows: Option<u64>,
-    /// Forces deltas or full refreshes. With `None`, the cost model chooses.
-    pub force: Option<Force>,
-    /// The number of failed refreshes in a row after which a stream table is suspended; 0 for never.
-    pub max_consecutive_errors: u32,
-    /// Whether statements that are sent repeatedly stay prepared on their connection. If they do not stay
-    /// prepared, nothing is left in the server process after a transaction. Through a pooler, nothing is
-    /// left in the server process, whatever this setting says ([`Host::greeted`](crate::db::Host::greeted)).
-    pub use_prepared_statements: bool,
-    /// The `work_mem` of every refresh, in MiB. If `merge_work_mem_max_mb` is set, this value is the least
-    /// `work_mem`. With `None`, the server's setting applies; if `merge_work_mem_max_mb` is set, PostgreSQL's
-    /// default is the least `work_mem`.
-    pub merge_work_mem_mb: Option<u32>,
-    /// The greatest `work_mem`, in MiB, of a refresh that sorts and hashes many rows.
-    pub merge_work_mem_max_mb: Option<u32>,
-    /// The number of days for which history is stored; 0 for no limit.
-    pub history_retention_days: u32,
-    /// The time that a session which wants an exclusive lock on a table waits for a refresh that reads the
-    /// table. With 0, it waits until the refresh ends.
-    pub give_way: Duration,
-    /// The age from which on an open transaction is reported, because it was probably forgotten.
-    pub long_transaction: Duration,
-    /// The size in bytes from which on a segment of a buffer is emptied or closed.
-    pub segment_bytes: i64,
-    /// The number of connections for the first fill of a large stream table, where more than one can be
-    /// opened.
-    pub load_connections: usize,
-    /// The size of a source, in bytes, from which on a first fill counts as large.
-    pub load_bytes: u64,
-    /// The size of a buffer, in bytes, from which on the buffer is full. Readers that have not read the
-    /// oldest changes in a full buffer are recomputed. If no session drains a full buffer, its triggers
-    /// leave out further changes, and all its readers are recomputed.
-    ///
-    /// All clients share this limit. [`Trickle::init`] stores it in the catalog, and the next refreshes put
-    /// it into the triggers. `None` does not change the stored limit, which is 1 GiB at first.
-    pub buffer_limit_bytes: Option<i64>,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            capture: CaptureOptions::default(),
-            patience: Patience::default(),
-            lock_timeout_ms: 10_000,
-            statement_timeout_ms: None,
-            attempts: 5,
-            max_change_ratio: None,
-            max_delta_rows: None,
-            force: None,
-            max_consecutive_errors: 5,
-            use_prepared_statements: true,
-            merge_work_mem_mb: None,
-            merge_work_mem_max_mb: None,
-            history_retention_days: 30,
-            give_way: Duration::from_secs(1),
-            long_transaction: Duration::from_secs(300),
-            segment_bytes: 512 << 10,
-            load_connections: 4,
-            load_bytes: 64 << 20,
-            buffer_limit_bytes: None,
-        }
-    }
-}
-
-impl Settings {
-    pub(crate) fn policy(&self) -> Policy {
-        Policy {
-            force: self.force,
-            max_change_ratio: self.max_change_ratio,
-            max_delta_rows: self.max_delta_rows,
-        }
-    }
-
-    pub(crate) fn work_mem(&self) -> Option<WorkMem> {
-        WorkMem::between(self.merge_work_mem_mb, self.merge_work_mem_max_mb)
-    }
-}
 
 /// A connection to a database with a trickle catalog.
 pub struct Trickle<C> {
@@ -139,33 +35,7 @@ pub struct Trickle<C> {
     pub(crate) cache: ConnectionCache,
 }
 
-/// Facts that were learnt over a connection, for a process that works repeatedly over the same connection.
-/// Each of these facts is checked whenever it is used.
-#[derive(Default)]
-pub struct ConnectionCache {
-    /// Compiled stream tables by `pgt_id`, each with the facts that it was compiled from.
-    pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
-    /// Prepared questions for stream tables that have changes. The question that was asked last comes first.
-    pub(crate) questions: Vec<Question>,
-    /// The catalog rows of stream tables that were refreshed lately.
-    pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
-    /// The instant at which history was pruned last.
-    pub(crate) pruned: Option<Instant>,
-    /// The stream table that [`Trickle::unplannable`] returns.
-    pub(crate) unplannable: Option<TableId>,
-}
-
 impl<C: RefreshDriver> Trickle<C> {
-    /// Opens trickle over a connection. The database must have a catalog of this program's version.
-    ///
-    /// # Errors
-    /// The database has no catalog, or a catalog of another version; the server is older than 15.
-    pub async fn open(connection: C, settings: Settings) -> Result<Trickle<C>> {
-        let trickle = Trickle::attach(connection, settings).await?;
-        schema::require(trickle.db()).await?;
-        Ok(trickle)
-    }
-
     /// Returns the stream table that the last refresh suspended because it cannot be planned any more. If
     /// the transaction of that refresh is rolled back by its error, the suspension is undone, and another
     /// transaction has to suspend the stream table.
@@ -301,48 +171,6 @@ impl<C: RefreshDriver> Trickle<C> {
         &self.settings
     }
 
-    /// Makes or upgrades the catalog, and stores the settings that all clients share. Returns the version
-    /// that the catalog had before.
-    ///
-    /// # Errors
-    /// The catalog is newer than this program; the role may not create schemas.
-    pub async fn init(&mut self) -> Result<Option<i32>> {
-        self.migrate(schema::VERSION).await
-    }
-
-    /// Gives a catalog of another role to the current role, which must be a superuser, so that the extension
-    /// can adopt the catalog. Returns the ordinary roles that owned the catalog. These roles get the rights
-    /// that `pgtrickle.grant_to` gives. Other rights on the catalog are revoked. No stream table is changed.
-    ///
-    /// # Errors
-    /// The current role is no superuser. The database has no catalog, or the catalog belongs to the
-    /// extension. The catalog has an object that trickle's scripts do not make. A role could have written the
-    /// query of a stream table that it does not own.
-    pub async fn take_catalog(&mut self) -> Result<Vec<String>> {
-        schema::take_over(&mut self.connection).await
-    }
-
-    /// Brings the catalog to a version, which may be later or earlier than the present one. Returns the
-    /// version that the catalog had before. In a catalog that was restored from a dump, the tables are found
-    /// again by their names.
-    ///
-    /// # Errors
-    /// The errors of [`schema::migrate`].
-    pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
-        let found = schema::migrate(&mut self.connection, version).await?;
-        if version == schema::VERSION && schema::is_restored(self.db()).await? {
-            let (patience, progress) = (self.settings.patience, self.progress.clone());
-            progress.say("this database was restored from a dump: finding the tables again by name");
-            patiently(&mut self.connection, patience, &[], &*progress, schema::rehome).await?;
-        }
-        if let (Some(bytes), true) = (self.settings.buffer_limit_bytes, version == schema::VERSION) {
-            let text = "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = $1";
-            let stored = self.db().execute(text, &[&bytes]).await;
-            stored.map_err(|e| Error::server("store the limit of buffers", e).blamed_on_input())?;
-        }
-        Ok(found)
-    }
-
     /// Returns all stream tables.
     ///
     /// # Errors
@@ -379,29 +207,6 @@ impl<C: RefreshDriver> Trickle<C> {
             return self.registry().await;
         }
         self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
-    }
-
-    /// Returns the plan and the program of a stream table, which are compiled once for each definition.
-    pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
-        let made_from = format!(
-            "{}\0{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
-            e.definition,
-            e.query,
-            e.relation,
-            e.dependencies,
-            e.mode,
-            e.layout_hash,
-            e.path()
-        );
-        if let Some((from, runnable)) = self.cache.compiled.get(&e.id)
-            && *from == made_from
-        {
-            return Ok(runnable.clone());
-        }
-        let mut catalog = PgCatalog::under(e.path());
-        let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
-        self.cache.compiled.insert(e.id, (made_from, runnable.clone()));
-        Ok(runnable)
     }
 }
 

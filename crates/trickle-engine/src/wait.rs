@@ -3,8 +3,8 @@
 use crate::db::{RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::time::{Duration, Instant};
 use trickle_core::frontier::{Frontier, Snapshot};

@@ -11,11 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
+use trickle_engine::db::first_words;
 use trickle_engine::db::{
     Answering, Bind, Callers, Cell, Connection, Host, Kept, Param, Prepared, RefreshDriver, Row, Rows,
     SendForm, ServerError,
 };
-use trickle_engine::drive::first_words;
 use trickle_engine::say::Voice;
 use trickle_engine::{Error, Result};
 

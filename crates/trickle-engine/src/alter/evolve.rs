@@ -4,8 +4,8 @@
 use crate::alter::Readers;
 use crate::capture;
 use crate::catalog::spelled;
-use crate::create::{Design, guard};
 use crate::db::{Connection, Transaction};
+use crate::design::{Design, guard};
 use crate::drop::drop_states;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};

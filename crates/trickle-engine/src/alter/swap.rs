@@ -11,18 +11,19 @@
 //! - A new table that a dead process left behind is dropped by the next call of `swap` or by a refresher.
 
 use super::{Readers, evolve, renote};
-use crate::capture::{self, HIDDEN};
-use crate::create::{Design, IfExists, NewStreamTable, comment, guard};
+use crate::capture;
 use crate::db::{Bind, RefreshDriver, Transaction};
-use crate::drive::put_in_force;
+use crate::design::{Design, IfExists, NewStreamTable, comment, guard};
 use crate::drop::{drop_states, forget, release_sources, remove};
 use crate::error::{Error, Result};
 use crate::immediate;
+use crate::in_force::put_in_force;
 use crate::locks::{oids, patiently};
+use crate::names::HIDDEN;
 use crate::names::{Name, rename_table};
-use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, shown};
 use crate::resolve::OutputColumn;
+use crate::settings::RefreshOptions;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;

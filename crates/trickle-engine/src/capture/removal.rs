@@ -1,9 +1,9 @@
 //! Stops capturing the changes of a table, for one of two reasons. Either no stream table reads the table any
 //! more, or the user has switched the capture off until further notice.
 
-use super::HIDDEN;
 use crate::db::{Connection, Row, Transaction};
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use trickle_core::vocabulary::Capture;
 
 /// Stops capturing the changes of a table that no stream table reads any more. Returns false where a stream

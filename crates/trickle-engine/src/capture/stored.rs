@@ -1,9 +1,9 @@
 //! Reads from the catalog how the changes of a table are captured, and stores it there.
 
-use super::HIDDEN;
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, TableDef, TableId};

@@ -5,16 +5,16 @@
 //! which notes each question that it cannot answer yet. The function [`compile`] reads the answers to the
 //! noted questions and compiles again, until no question is left.
 
+mod copies;
 mod functions;
 mod operators;
 pub mod properties;
 mod tables;
 mod types;
 
-use crate::capture::HIDDEN;
-use crate::copies::Copies;
 use crate::db::Connection;
 use crate::error::Result;
+use crate::names::HIDDEN;
 use operators::Call;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,8 @@ use trickle_core::stream_table::{Options, Verdict, compile_parsed};
 use trickle_core::types::Type;
 use types::Types;
 
-pub(crate) use tables::{KIND, canonical, reach};
+pub(crate) use copies::{Copies, Copy, copies, is_copy};
+pub(crate) use tables::{DEPENDENCIES, KIND, canonical, reach};
 pub use tables::{PlannedWith, Reach};
 pub(crate) use types::spelled;
 

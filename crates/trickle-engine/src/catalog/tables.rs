@@ -30,6 +30,21 @@ pub(crate) fn canonical(definition: &str) -> String {
 pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FROM unnest(pgtrickle.children(c.oid)) h(oid) \
      JOIN pg_class f ON f.oid = h.oid AND f.relkind = 'f') THEN 'f' ELSE c.relkind::text END";
 
+/// The dependencies of the rules of a view, and of the views that it reads. `part` is the number of a
+/// column.
+pub(crate) const DEPENDENCIES: &str = "
+WITH RECURSIVE reads(view, class, object, part) AS (
+    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM pg_rewrite r
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE r.ev_class = $1::oid AND d.refobjid <> r.ev_class
+    UNION
+    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM reads
+    JOIN pg_rewrite r ON reads.class = 'pg_class'::regclass AND r.ev_class = reads.object
+    JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE d.refobjid <> r.ev_class
+)";
+
 const RELATION: &str = "
 SELECT c.oid, n.nspname, c.relname, {kind}, row_security_active(c.oid),
     pgtrickle.children(c.oid) <> '{}', c.relkind = 'v',

@@ -1,17 +1,15 @@
 //! Designs a stream table from its query: resolves and plans the query, and chooses the mode. Changes
 //! nothing in the database.
 
-use super::{Design, NewStreamTable};
-use crate::capture;
+use crate::catalog::is_copy;
 use crate::catalog::{self, PgCatalog, PlannedWith};
-use crate::copies::is_copy;
 use crate::db::RefreshDriver;
+use crate::design::{Design, NewStreamTable, options};
 use crate::error::{Error, Result};
-use crate::registry::{StoredSetting, options};
+use crate::in_force::{StoredSetting, safe_path};
+use crate::names::{CATALOG, HIDDEN};
 use crate::resolve::{Dependency, Resolved, resolve, type_differences};
 use crate::say::Voice;
-use crate::schema;
-use crate::security::safe_path;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +79,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let full = mode == RefreshMode::Full;
         if table.is_none() || full {
             // A recompute reads the sources themselves and not their copies.
-            resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
+            resolved.dependencies.retain(|d| d.schema != HIDDEN);
             catalog = PgCatalog::under(path);
         }
         match &table {
@@ -173,7 +171,7 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     fn check_dependencies(&self, resolved: &Resolved) -> Result<()> {
-        let own = |d: &&Dependency| d.schema == schema::CATALOG || d.schema == capture::HIDDEN;
+        let own = |d: &&Dependency| d.schema == CATALOG || d.schema == HIDDEN;
         if let Some(d) = resolved.dependencies.iter().find(own) {
             return Err(Error::input(format!(
                 "a stream table cannot read {}.{}, which belongs to trickle",

@@ -4,6 +4,7 @@ use crate::capture;
 use crate::catalog::PgCatalog;
 use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use crate::resolve::Resolved;
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -102,7 +103,7 @@ impl<C: RefreshDriver> Trickle<C> {
     pub(super) async fn follows_copies(&self, id: i64) -> Result<bool> {
         let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables c \
              ON c.pgt_relid = d.source_relid WHERE d.pgt_id = $1 AND c.pgt_schema = $2)";
-        let row = self.db().query_one(text, &[&id, &capture::HIDDEN]).await;
+        let row = self.db().query_one(text, &[&id, &HIDDEN]).await;
         Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
     }
 }

@@ -1,13 +1,15 @@
 //! The statements of refreshes, as a driver runs them.
 
 use super::{Answering, Bind, Connection};
-use crate::drive::{Timed, first_words};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::Instant;
 use trickle_core::refresh::{Answer, Statement};
+
+/// The answer to a statement, and the time at which it was complete.
+pub type Timed = (Result<Answer>, Instant);
 
 /// A connection that runs refreshes. By default, each statement of a refresh is sent as text, after the
 /// answer to the statement before it.
@@ -74,4 +76,24 @@ pub struct Sent {
     pub all: u64,
     /// The number of such statements that were already prepared when they were sent.
     pub kept: u64,
+}
+
+/// Returns `run "…"` with the first words of a statement, for messages.
+pub fn first_words(statement: &str) -> String {
+    let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
+    match first.char_indices().nth(60) {
+        Some((end, _)) => format!("run \"{} …\"", &first[..end]),
+        None => format!("run \"{first}\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_words;
+
+    #[test]
+    fn a_statement_is_named_by_its_first_line() {
+        assert_eq!(first_words("\n  DELETE FROM t\nWHERE true"), "run \"DELETE FROM t\"");
+        assert_eq!(first_words(&"é".repeat(70)), format!("run \"{} …\"", "é".repeat(60)));
+    }
 }

@@ -3,8 +3,8 @@
 use super::Declared;
 use super::plan::Seen;
 use super::queries::same_text;
-use crate::copies::{is_copy, reads_copies};
-use crate::create::consistency;
+use crate::catalog::is_copy;
+use crate::design::consistency;
 use crate::registry::Entry;
 use trickle_core::catalog::TableId;
 
@@ -37,7 +37,7 @@ impl Differences {
         let manual = |s: &Option<String>| s.clone().unwrap_or_else(|| "manual".to_owned());
         let schedule = differs("schedule", &manual(&e.schedule), &manual(&d.schedule));
         let apart = differs("diamond_consistency", consistency(e.apart), consistency(d.apart));
-        let follows = d.snapshots && !reads_copies(e);
+        let follows = d.snapshots && !e.reads_copies();
         if follows {
             why.push("snapshots".to_owned());
         }

@@ -10,7 +10,7 @@ mod queries;
 mod renamed;
 
 use crate::alter::{Readers, Replacement};
-use crate::create::NewStreamTable;
+use crate::design::NewStreamTable;
 use crate::error::Error;
 use crate::names::Name;
 use crate::registry::{Entry, Registry};

@@ -3,8 +3,10 @@
 
 use super::asking;
 use crate::db::{Connection, RefreshDriver, Row};
+use crate::error::Result;
+use crate::status::{BufferStatus, REFRESHER};
+use crate::trickle::Trickle;
 use crate::words::duration;
-use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
 use std::time::Duration;
 

@@ -3,11 +3,13 @@
 use super::published::published;
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, RefreshDriver, Row};
+use crate::error::Result;
 use crate::holders::ends_prepared;
 use crate::say::Voice;
 use crate::schema::{self, VERSION};
+use crate::status::{BufferStatus, Status};
+use crate::trickle::Trickle;
 use crate::words::{count, list};
-use crate::{BufferStatus, Result, Status, Trickle};
 use std::collections::BTreeSet;
 use trickle_core::vocabulary::Activity;
 

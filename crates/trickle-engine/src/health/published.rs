@@ -1,8 +1,8 @@
 //! Checks whether a publication keeps refreshes from writing trickle's stored tables.
 
 use super::{Check, Verdict, asking};
-use crate::Result;
 use crate::db::{Connection, Row};
+use crate::error::Result;
 
 /// The tables of trickle that are published with updates or deletes and have no replica identity, each with a
 /// publication. The server refuses updates and deletes of the rows of such a table (PostgreSQL manual,

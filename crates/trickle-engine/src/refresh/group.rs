@@ -5,6 +5,7 @@ use super::{RefreshOptions, Refreshed, groups};
 use crate::db::RefreshDriver;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
+use crate::give_way::given_way;
 use crate::pending::sources_of;
 use crate::registry::{Entry, require_own, shown};
 use crate::scheduler::now;
@@ -46,7 +47,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 if let Some(session) = self.gave_way(&error) {
                     let why = format!("gave way to {session}");
                     self.connection.step(&record_skip(of.id, &why, initiated_by)).await?;
-                    return Err(given_way(of, &why));
+                    return Err(given_way(&shown(of), &why));
                 }
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
@@ -164,13 +165,6 @@ impl<C: RefreshDriver> Trickle<C> {
         let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
         self.connection.step(&s).await.map(|_| ())
     }
-}
-
-/// Returns the error of a refresh that gave way to another session. Such an error does not count as a
-/// failure.
-pub(crate) fn given_way(e: &Entry, why: &str) -> Error {
-    Error::busy(format!("the refresh of {} {why}", shown(e)))
-        .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")
 }
 
 /// Returns the sources whose triggers bring a stream table up to date, if it is IMMEDIATE, and whether to

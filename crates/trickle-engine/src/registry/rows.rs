@@ -4,20 +4,13 @@ use super::{Dependency, Entry, Registry};
 use crate::catalog::PlannedWith;
 use crate::db::{Bind, Connection, Json, Row};
 use crate::error::{Error, Result};
+use crate::in_force::StoredSetting;
 use crate::security::Agreed;
-use serde::{Deserialize, Serialize};
 use std::collections::btree_map;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Time;
 use trickle_core::vocabulary::{Activity, Mode, RefreshMode};
-
-/// A stored setting.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct StoredSetting {
-    pub(crate) name: String,
-    pub(crate) values: Vec<String>,
-}
 
 /// The stream tables whose tables are in `$1`, and the stream tables that these read or that read these,
 /// directly or through others. Where `$1` is NULL, the query returns all stream tables.

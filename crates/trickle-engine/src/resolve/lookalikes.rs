@@ -5,7 +5,7 @@
 //! the operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine fills
 //! these gaps from tables of its own. So a query that uses one of these objects is recomputed.
 
-use super::DEPENDENCIES;
+use crate::catalog::DEPENDENCIES;
 use crate::db::Transaction;
 use crate::error::{Error, Result};
 use trickle_core::catalog::Volatility;

@@ -5,7 +5,7 @@ use trickle_core::sql::Qualified;
 
 /// The schema in which the view of the query is made.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Temporary,
     /// A schema of its own, which is dropped together with the view. This variant is needed because a
     /// security-restricted operation cannot make temporary objects, and no role may make objects in a
@@ -16,7 +16,7 @@ pub(super) enum Place {
 impl Place {
     /// Returns the schema for the view, and makes it where needed. The caller must roll back its
     /// transaction.
-    pub(super) async fn of(t: &Transaction<'_>) -> Result<Place, ServerError> {
+    pub(crate) async fn of(t: &Transaction<'_>) -> Result<Place, ServerError> {
         if !t.is_restricted() {
             return Ok(Place::Temporary);
         }
@@ -28,31 +28,31 @@ impl Place {
     }
 
     /// Returns the beginning of the statement that makes a view in this schema.
-    pub(super) fn create(&self, name: &str) -> String {
+    pub(crate) fn create(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
     }
 
     /// Returns the beginning of the statement that makes a table in this schema.
-    pub(super) fn table(&self, name: &str) -> String {
+    pub(crate) fn table(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("{temporary}TABLE {}", self.of_name(name))
     }
 
-    pub(super) fn of_name(&self, name: &str) -> String {
+    pub(crate) fn of_name(&self, name: &str) -> String {
         self.qualified(name).to_string()
     }
 
     /// Whether `schema` means this schema, in the form in which the server writes names under the search
     /// path [`SHUT`].
-    pub(super) fn is(&self, schema: Option<&str>) -> bool {
+    pub(crate) fn is(&self, schema: Option<&str>) -> bool {
         match self {
             Place::Temporary => schema.is_none_or(|s| s.starts_with("pg_temp")),
             Place::Apart(own) => schema == Some(own.as_str()),
         }
     }
 
-    pub(super) fn qualified(&self, name: &str) -> Qualified {
+    pub(crate) fn qualified(&self, name: &str) -> Qualified {
         match self {
             Place::Temporary => Qualified::new("pg_temp", name),
             Place::Apart(schema) => Qualified::new(schema, name),

@@ -1,7 +1,7 @@
 //! The objects that a query reads and calls, according to the dependencies of its view.
 
 use super::READING;
-use crate::catalog::KIND;
+use crate::catalog::{DEPENDENCIES, KIND};
 use crate::db::{Row, Transaction};
 use crate::error::{Error, Result};
 
@@ -32,21 +32,6 @@ pub(crate) struct Dependency {
     /// as a text.
     pub(crate) named: Option<String>,
 }
-
-/// The dependencies of the rules of a view, and of the views that it reads. `part` is the number of a
-/// column.
-pub(crate) const DEPENDENCIES: &str = "
-WITH RECURSIVE reads(view, class, object, part) AS (
-    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM pg_rewrite r
-    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-    WHERE r.ev_class = $1::oid AND d.refobjid <> r.ev_class
-    UNION
-    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM reads
-    JOIN pg_rewrite r ON reads.class = 'pg_class'::regclass AND r.ev_class = reads.object
-    JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
-    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-    WHERE d.refobjid <> r.ev_class
-)";
 
 /// Returns the relations that a view reads, directly or through other views.
 pub(super) async fn relations(t: &Transaction<'_>, view: u32) -> Result<Vec<Dependency>> {

@@ -3,9 +3,8 @@
 use super::columns::{BASES, OutputColumn};
 use super::place::Place;
 use crate::db::{Connection, Row, ServerError, Transaction};
-use crate::drive::put_in_force;
 use crate::error::{Error, Result};
-use crate::registry::StoredSetting;
+use crate::in_force::{StoredSetting, put_in_force};
 use crate::security::SHUT;
 use trickle_core::apply::StoredColumn;
 use trickle_core::refresh::Setting;

@@ -2,8 +2,11 @@
 
 use super::{Due, Scheduler, Still};
 use crate::db::RefreshDriver;
+use crate::error::{Error, Result};
+use crate::pending::Looked;
 use crate::registry::Entry;
-use crate::{Error, Looked, RefreshOptions, Result, Trickle};
+use crate::settings::RefreshOptions;
+use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;

@@ -1,5 +1,6 @@
 //! The catalog in the database: its creation, its upgrades and its removal.
 
+mod operations;
 mod take_over;
 
 pub(crate) use take_over::take_over;
@@ -40,9 +41,6 @@ pub const LETS_OWNER_IN: &str = "(c.relowner IN (SELECT r.oid FROM pg_catalog.pg
 
 /// The first version in which all hidden objects belong to the catalog's owner.
 const HANDED_OVER: i32 = 3;
-
-/// The schema of the catalog.
-pub(crate) const CATALOG: &str = "pgtrickle";
 
 /// The version of the catalog that this program works with.
 pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;

@@ -2,10 +2,11 @@
 //! Afterwards the catalog has exactly the objects that trickle's scripts make. Other objects of its former
 //! owner would run with a superuser's rights.
 
-use super::{CATALOG, HANDED_OVER, LOCK, rise, version};
+use super::{HANDED_OVER, LOCK, rise, version};
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
+use crate::names::CATALOG;
 use std::collections::BTreeSet;
 
 /// The search path has only the server's schema, so that all other names are printed with their schemas.

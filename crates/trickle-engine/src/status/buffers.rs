@@ -1,8 +1,8 @@
 //! The state of the capture of each source.
 
-use crate::capture::HIDDEN;
 use crate::db::{RefreshDriver, Row};
 use crate::error::{Error, Result};
+use crate::names::HIDDEN;
 use crate::trickle::Trickle;
 use serde::Serialize;
 

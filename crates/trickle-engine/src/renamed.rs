@@ -6,15 +6,14 @@
 //! present names. In the new query, the columns of its result and the columns that USING merges have
 //! aliases.
 
-use super::Place;
-use crate::catalog::canonical;
-use crate::copies::is_copy;
-use crate::create::NewStreamTable;
+use crate::catalog::{canonical, is_copy};
 use crate::db::{Connection, RefreshDriver, Row, ServerError, Transaction};
-use crate::drive::put_in_force;
+use crate::design::NewStreamTable;
 use crate::error::{Error, Result};
+use crate::in_force::put_in_force;
 use crate::names::Name;
 use crate::registry::{Entry, hold_and_compare, shown};
+use crate::resolve::Place;
 use crate::security::SHUT;
 use crate::trickle::Trickle;
 use std::fmt::Write;

@@ -1,56 +1,53 @@
 //! Compiles the stored query of a stream table into the program that refreshes run.
 
-use super::{Dependency, Entry, shown};
-use crate::catalog::{self, PgCatalog};
-use crate::copies::{copies, is_copy, reads_copies};
-use crate::db::{Connection, Row};
+use crate::cache::Runnable;
+use crate::catalog::{self, PgCatalog, copies, is_copy};
+use crate::db::{Connection, RefreshDriver, Row};
+use crate::design::{layout_hash, options};
 use crate::error::{Error, Result};
 use crate::immediate;
+use crate::registry::{Dependency, Entry, shown};
+use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::apply::Identity;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::parse::parse_query;
-use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Relation};
-use trickle_core::sql::{Ident, Profile, Qualified};
+use trickle_core::refresh::{Compiled, Copied, KeyColumn, Recompute};
+use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::Expr;
 use trickle_core::stream_table::{Captured, Options, StreamTable};
 use trickle_core::vocabulary::Mode;
-use xxhash_rust::xxh64::xxh64;
 
-/// A stream table in the form that a refresh runs.
-#[derive(Clone, Debug)]
-pub struct Runnable {
-    /// The plan, where the query is incremental.
-    pub table: Option<Arc<StreamTable>>,
-    /// The program, which makes the statements that a refresh runs.
-    pub program: Arc<dyn Program + Send + Sync>,
-}
-
-/// Returns the engine's options for a stream table of this name and id.
-pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
-    let mut options = Options::new(&*relation.schema, &*relation.name);
-    options.state_prefix = format!("state_{id}");
-    options.profile = Profile::postgres(server);
-    options
-}
-
-/// Returns a hash of the plans whose results are stored. Plans with equal hashes have the same stored
-/// results.
-pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
-    Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
-}
-
-/// Returns a hash of the stored tables of a plan. A plan is run only over stored tables with the same hash.
-pub(crate) fn layout_hash(table: &StreamTable) -> String {
-    let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
-    format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+impl<C: RefreshDriver> Trickle<C> {
+    /// Returns the plan and the program of a stream table, which are compiled once for each definition.
+    pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
+        let made_from = format!(
+            "{}\0{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
+            e.definition,
+            e.query,
+            e.relation,
+            e.dependencies,
+            e.mode,
+            e.layout_hash,
+            e.path()
+        );
+        if let Some((from, runnable)) = self.cache.compiled.get(&e.id)
+            && *from == made_from
+        {
+            return Ok(runnable.clone());
+        }
+        let mut catalog = PgCatalog::under(e.path());
+        let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
+        self.cache.compiled.insert(e.id, (made_from, runnable.clone()));
+        Ok(runnable)
+    }
 }
 
 /// Compiles the stored query of a stream table against the present catalog.
 ///
 /// # Errors
 /// The query is not valid any more; errors of the server.
-pub(crate) async fn compile_entry(
+async fn compile_entry(
     db: &dyn Connection,
     catalog: &mut PgCatalog,
     e: &Entry,
@@ -58,7 +55,7 @@ pub(crate) async fn compile_entry(
 ) -> Result<Runnable> {
     let copy = is_copy(&e.relation);
     if e.mode != Mode::Full || copy {
-        if reads_copies(e) {
+        if e.reads_copies() {
             catalog.put_copies(copies(db).await?);
         }
         catalog.plan_with(e.planned_with());
@@ -84,7 +81,7 @@ pub(crate) async fn compile_entry(
         }
         // A program that runs the text of the query does not fill states, read copies, or use the time of
         // the refresh.
-        let is_all = table.layout().states.is_empty() && !reads_copies(e) && !e.reads_clock;
+        let is_all = table.layout().states.is_empty() && !e.reads_copies() && !e.reads_clock;
         if table.layout().result.identity == Identity::Bag && is_all {
             let key = key_of(db, e.relation.id, true).await?;
             if !key.is_empty() {

@@ -1,12 +1,15 @@
 //! The design of a stream table. The tables of a stream table, and its rows in the catalog, are made from
 //! the design.
 
-use super::{comment, consistency, guard};
+mod request;
+
+pub use request::{Created, IfExists, NewStreamTable};
+
 use crate::capture::{run_all, run_as_catalog_owner, whole_rows};
-use crate::copies::is_copy;
+use crate::catalog::is_copy;
 use crate::db::{Json, Transaction};
 use crate::error::{Error, Result};
-use crate::registry::{StoredSetting, layout_hash, stored_hash};
+use crate::in_force::StoredSetting;
 use crate::resolve::{Dependency, Resolved};
 use crate::security::Agreed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +18,10 @@ use trickle_core::Reason;
 use trickle_core::catalog::TableKind;
 use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::refresh::Relation;
-use trickle_core::sql::{Ident, Qualified};
-use trickle_core::stream_table::StreamTable;
+use trickle_core::sql::{Ident, Profile, Qualified};
+use trickle_core::stream_table::{Options, StreamTable};
 use trickle_core::vocabulary::{Mode, RefreshMode};
+use xxhash_rust::xxh64::xxh64;
 
 /// A compiled query that is ready to become a stream table, or to become the new query of one.
 pub(crate) struct Design {
@@ -110,7 +114,7 @@ impl Design {
     }
 
     /// Makes the stored tables of the stream table, which only its refreshes may write.
-    pub(super) async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+    pub(crate) async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = format!("create {}", self.name());
         match &self.table {
             Some(table) => {
@@ -130,7 +134,7 @@ impl Design {
 
     /// Writes the stream table into the catalog. From this commit on, a drain keeps each change until the
     /// stream table has read it.
-    pub(super) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+    pub(crate) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = |e| Error::server("note the stream table", e);
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
@@ -223,4 +227,48 @@ impl Design {
         }
         Ok(())
     }
+}
+
+/// Returns the engine's options for a stream table of this name and id.
+pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
+    let mut options = Options::new(&*relation.schema, &*relation.name);
+    options.state_prefix = format!("state_{id}");
+    options.profile = Profile::postgres(server);
+    options
+}
+
+/// Returns a hash of the plans whose results are stored. Plans with equal hashes have the same stored
+/// results.
+pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
+    Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
+}
+
+/// Returns a hash of the stored tables of a plan. A plan is run only over stored tables with the same hash.
+pub(crate) fn layout_hash(table: &StreamTable) -> String {
+    let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
+    format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+}
+
+/// Returns the catalog's word for a stream table that is refreshed in a transaction of its own (`apart`), or
+/// linked.
+pub(crate) fn consistency(apart: bool) -> &'static str {
+    if apart { "none" } else { "atomic" }
+}
+
+/// Returns the statement that sets the comment of a stored table, which names its stream table.
+pub(crate) fn comment(id: i64, table: &Qualified) -> String {
+    format!(
+        "COMMENT ON TABLE {table} IS 'Stream table {id} of trickle: kept equal to its query; do not write it.'"
+    )
+}
+
+/// Makes the trigger that lets only refreshes write to a stored table, and refuses all other writes. The
+/// trigger also has the id of the stream table as its argument, and only the owner of the table can make it.
+/// So a search by name for the tables of a restored catalog trusts this trigger alone.
+pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
+    let text = format!(
+        "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
+         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes('{id}')"
+    );
+    t.batch_execute(&text).await.map_err(|e| Error::server(doing, e))
 }
