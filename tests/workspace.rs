@@ -349,6 +349,48 @@ fn layers_use_only_what_architecture_allows() {
     assert!(used.len() > 100, "only {} uses were found", used.len());
 }
 
+/// The directories of the crates whose modules form layers, each with the modules in it that belong to
+/// another crate.
+const LAYERED: [(&str, &[&str]); 4] = [
+    ("crates/trickle-engine/src", &[]),
+    ("crates/trickle-client/src", &["bin"]),
+    ("crates/trickle-client/src/bin/trickle", &[]),
+    ("crates/trickle-pgrx/src", &[]),
+];
+
+/// The modules of a crate that form a cycle have to be read and changed as one. A module is named by its own
+/// path, since a re-export in the root of the crate would hide a use.
+#[test]
+fn modules_of_engine_and_drivers_form_no_cycle() {
+    let root = root();
+    for (src, elsewhere) in LAYERED {
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for file in sources(&root, src) {
+            let module = file[src.len() + 1..].split(['/', '.']).next().unwrap();
+            if matches!(module, "lib" | "main") || elsewhere.contains(&module) || file.ends_with("/tests.rs")
+            {
+                continue;
+            }
+            let mut code = without_texts(&fs::read_to_string(root.join(&file)).unwrap());
+            without_tests(&mut code);
+            let named = named_modules(&code).into_iter().map(|(_, name)| name.to_owned());
+            uses.entry(module.to_owned()).or_default().extend(named.filter(|name| name != module));
+        }
+        assert!(uses.len() > 5, "{src}: only {} modules were found", uses.len());
+        let modules: BTreeSet<String> = uses.keys().cloned().collect();
+        let hidden: BTreeSet<&String> =
+            uses.values().flatten().filter(|name| name.starts_with(char::is_uppercase)).collect();
+        assert!(hidden.is_empty(), "{src}: named through the root of the crate: {hidden:?}");
+        // Modules that use no remaining module are taken away until none is left, or all others are in cycles
+        // or above cycles.
+        let mut left = modules.clone();
+        while let Some(lowest) = left.iter().find(|m| uses[*m].is_disjoint(&left)).cloned() {
+            left.remove(&lowest);
+        }
+        assert!(left.is_empty(), "{src}: these modules are in a cycle, or above one: {left:?}");
+    }
+}
+
 /// The files of the core that contain the character 0 although they read no marks of `parse`, with the
 /// reason.
 const NUL: [(&str, &str); 3] = [

@@ -196,3 +196,40 @@ fn writers_go_on_where_a_source_gets_other_modifiers() {
         assert_eq!(count(&w, equal).await, 0, "applied by the triggers again");
     });
 }
+
+/// PostgreSQL's text of a query has the whole row of a join's alias as ROW(…), so its fields lose their names.
+#[test]
+fn whole_rows_of_joins_keep_their_names_or_are_refused() {
+    newest_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE x (i int PRIMARY KEY, a int); CREATE TABLE y (i int PRIMARY KEY, b int)").await;
+        run(&w, "INSERT INTO x VALUES (1, 2); INSERT INTO y VALUES (1, 3)").await;
+        run(&w, "CREATE VIEW j AS SELECT row_to_json(s) AS r FROM x JOIN y USING (i) AS s").await;
+        let new = NewStreamTable::new(name("named"), "SELECT to_jsonb(s) AS r FROM x JOIN y USING (i) AS s");
+        let e = t.create(&new).await.unwrap_err();
+        assert_eq!(e.sqlstate(), Some("0A000"), "{e:?}");
+        assert!(e.message().contains("the whole row of JOIN … USING (…) AS a name"), "{e:?}");
+        create(&mut t, "by_hand", "SELECT row_to_json((i, a)) AS r FROM x").await;
+        create(&mut t, "through", "SELECT r FROM j").await;
+        create(&mut t, "nested", "SELECT row_to_json(s) AS r FROM (SELECT * FROM x JOIN y USING (i)) AS s")
+            .await;
+        run(&w, "INSERT INTO x VALUES (2, 4); INSERT INTO y VALUES (2, 5)").await;
+        let (full, reason) = mode(&t, "through").await;
+        assert_eq!(full, "FULL");
+        assert!(reason.contains("in the view public.j"), "{reason}");
+        for (what, expected) in [
+            ("by_hand", r#"{"f1":1,"f2":2} {"f1":2,"f2":4}"#),
+            ("through", r#"{"i":1} {"i":2}"#),
+            ("nested", r#"{"i":1,"a":2,"b":3} {"i":2,"a":4,"b":5}"#),
+        ] {
+            assert_equal(&mut t, what).await;
+            let text = format!("SELECT string_agg(r::text, ' ' ORDER BY r::text) FROM {what}");
+            let rows: String = w.client().query_one(&text, &[]).await.unwrap().get(0);
+            assert_eq!(rows, expected, "{what}");
+        }
+        for what in ["by_hand", "nested"] {
+            assert_eq!(mode(&t, what).await.0, DELTAS);
+        }
+    });
+}

@@ -184,12 +184,18 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     if let Some(column) = columns.iter().find(|c| SYSTEM_COLUMNS.contains(&&*c.name)) {
         return Err(reserved(sql, &column.name));
     }
+    let mut lookalikes = lookalikes::reasons(t, view).await?;
+    match reads::row_without_names(t, view).await? {
+        Some(of) if of.is_empty() => return Err(unnamed_row()),
+        Some(of) => lookalikes.push(lookalikes::unnamed_row(&of)),
+        None => {}
+    }
     let dependencies = reads::relations(t, view).await?;
     let (functions, functions_fingerprint) = reads::functions(t, view).await?;
     Ok(Resolved {
         locks: reads::locks(t, view).await?,
         volatile_operator: reads::volatile_operator(t, view).await?,
-        lookalikes: lookalikes::reasons(t, view).await?,
+        lookalikes,
         canonical,
         columns,
         dependencies,
@@ -197,6 +203,15 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         functions_fingerprint,
         code,
     })
+}
+
+/// Returns the error for the whole row of a join's alias. A query that is run by its canonical text would give
+/// such a row other names.
+fn unnamed_row() -> Error {
+    Error::input("the query uses the whole row of JOIN … USING (…) AS a name as a value")
+        .detail("PostgreSQL leaves the names of its fields out where it says what a query means, and so does a dump.")
+        .hint("Write the join as a subquery: FROM (SELECT * FROM … JOIN … USING (…)) AS the name.")
+        .coded("0A000")
 }
 
 /// Returns the canonical text of a view.

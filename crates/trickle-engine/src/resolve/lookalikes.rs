@@ -90,3 +90,16 @@ fn reason(object: &str, name: &str, volatility: Volatility) -> Reason {
     };
     Reason { span: None, kind, cause, construct: format!("the {how}{object} {name}"), help: help.to_owned() }
 }
+
+/// Returns the reason why a query is recomputed that reads the view `view`, whose text loses names of fields
+/// ([`row_without_names`](super::reads::row_without_names)). Full refreshes read the view itself.
+pub(super) fn unnamed_row(view: &str) -> Reason {
+    Reason {
+        span: None,
+        kind: ReasonKind::NotYet,
+        cause: Cause::Construct,
+        construct: format!("the whole row of JOIN … USING (…) AS a name, in the view {view}"),
+        help: "PostgreSQL's text of the view leaves out the names of its fields. A subquery in place of the join keeps them."
+            .to_owned(),
+    }
+}
