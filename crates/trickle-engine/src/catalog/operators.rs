@@ -120,7 +120,8 @@ pub(super) async fn call(
     let schema: String = best.get(0);
     let volatility = Volatility::parse(best.get(1))?;
     let builtin = schema == "pg_catalog";
-    if call.operator && volatility != Volatility::Immutable {
+    // A query with a volatile operator is refused, with the operator's own name (`Resolved::refusal`).
+    if call.operator && volatility == Volatility::Volatile {
         return Ok(None);
     }
     // The signature of an operator has the schema even where it is `pg_catalog`. The engine recognizes by the
