@@ -152,7 +152,6 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/trickle-core/src/lower/expr.rs", "to be split by subject"),
     ("crates/trickle-core/src/lower/from.rs", "to be split by subject"),
     ("crates/trickle-core/src/lower/join.rs", "to be split by subject"),
-    ("crates/trickle-core/src/lower/scope.rs", "to be split by subject"),
     ("crates/trickle-core/src/parse/forms/calls.rs", "to be split by forms"),
 ];
 

@@ -2,7 +2,8 @@
 //! stream table can keep its result up to date.
 
 use super::expr::ClauseContext;
-use super::scope::{Slot, hint, reads_outer};
+use super::scope::hint;
+use super::slot::{Slot, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, FAMILIES, OrderOf, facts, is_aggregate, resolve, resolve_ordered};

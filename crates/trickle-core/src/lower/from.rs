@@ -3,8 +3,10 @@
 use super::expr::ClauseContext;
 use super::functions::FunctionItem;
 use super::on::DeferredTerm;
+use super::outer_column::{Domain, Outer};
 use super::relation::{Relation, RowKey, RowOrder};
-use super::scope::{Domain, Frame, Item, Named, Outer, Scope, hint, shift};
+use super::scope::{Frame, Item, Named, Scope, hint};
+use super::slot::shift;
 use super::{Lowerer, VIEW_DEPTH};
 use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! Lowers GROUP BY: its keys and its grouping sets.
 
 use super::expr::ClauseContext;
-use super::scope::Slot;
 use super::select::Output;
+use super::slot::Slot;
 use super::{Level, Lowerer};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};

@@ -7,7 +7,7 @@
 use super::Lowerer;
 use super::coerce::under_collation;
 use super::expr::ClauseContext;
-use super::scope::Slot;
+use super::slot::Slot;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncSig};
 use crate::graph::NodeId;

@@ -4,8 +4,10 @@
 use super::Lowerer;
 use super::expr::ClauseContext;
 use super::from::Build;
-use super::scope::{Frame, Outer, Slot, reads_outer, shift};
+use super::outer_column::Outer;
+use super::scope::Frame;
 use super::select::conjuncts;
+use super::slot::{Slot, reads_outer, shift};
 use super::subquery::{Examined, Pending, SubqueryForm, null_safe, row, subquery_of};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, IsTest};

@@ -9,6 +9,7 @@
 mod access;
 mod call;
 mod coerce;
+mod column;
 mod compare;
 mod expr;
 mod forms;
@@ -24,12 +25,14 @@ mod membership;
 mod names;
 mod on;
 mod order;
+mod outer_column;
 mod query;
 mod recursion;
 mod relation;
 mod scope;
 mod select;
 mod setop;
+mod slot;
 mod special;
 mod subquery;
 #[cfg(test)]
@@ -47,7 +50,8 @@ use crate::rel::{Map, Reduce, Rel};
 use crate::syntax::Place;
 use crate::types::Type;
 use crate::verdict::{Cause, Reason, ReasonKind};
-use scope::{Cte, Frame, Outer};
+use outer_column::{Domain, Outer};
+use scope::{Cte, Frame};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -187,7 +191,7 @@ impl<'a> Lowerer<'a> {
         let Some(query) = parsed.query() else {
             return Err(Error::internal("a parsed query without a tree"));
         };
-        let relation = self.query(query, &scope::Domain::none())?;
+        let relation = self.query(query, &Domain::none())?;
         for (i, name) in relation.names.iter().enumerate() {
             if relation.names[..i].contains(name) {
                 return Err(Error::duplicate_column(format!("column \"{name}\" specified more than once"))

@@ -6,8 +6,9 @@
 
 use super::Lowerer;
 use super::expr::ClauseContext;
-use super::scope::{Scope, Slot, reads_outer, shift};
+use super::scope::Scope;
 use super::select::conjuncts;
+use super::slot::{Slot, reads_outer, shift};
 use super::subquery::{Pending, put};
 use crate::error::{Error, Result};
 use crate::expr::Expr;

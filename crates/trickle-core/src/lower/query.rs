@@ -1,8 +1,9 @@
 //! Lowers queries: WITH, the body, and the clauses after it.
 
 use super::Lowerer;
+use super::outer_column::Domain;
 use super::relation::{Open, Relation};
-use super::scope::{Cte, Domain};
+use super::scope::Cte;
 use super::top::by_columns;
 use crate::error::{Error, Result};
 use crate::syntax::{Alias, Body, Distinct, Query, With, reads};

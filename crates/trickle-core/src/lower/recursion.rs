@@ -7,8 +7,9 @@
 mod apart;
 mod tracks;
 
+use super::outer_column::Domain;
 use super::relation::RowOrder;
-use super::scope::{Cte, Domain};
+use super::scope::Cte;
 use super::{Lowerer, WITHOUT};
 use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 //! decided.
 
 use super::Lowerer;
-use super::scope::Domain;
+use super::outer_column::Domain;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::{NodeId, Schema};

@@ -2,8 +2,9 @@
 
 use super::Lowerer;
 use super::expr::ClauseContext;
+use super::outer_column::Domain;
 use super::relation::{Open, Relation, RowOrder};
-use super::scope::{Domain, Frame};
+use super::scope::Frame;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::expr::functions::common_type;

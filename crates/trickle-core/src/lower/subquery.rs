@@ -8,8 +8,9 @@
 use super::Lowerer;
 use super::expr::ClauseContext;
 use super::group::same;
+use super::outer_column::{Domain, Outer};
 use super::relation::Relation;
-use super::scope::{Domain, Outer, Slot, reads_outer, shift};
+use super::slot::{Slot, reads_outer, shift};
 use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};

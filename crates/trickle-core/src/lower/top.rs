@@ -3,8 +3,8 @@
 use super::Lowerer;
 use super::expr::ClauseContext;
 use super::order::Columns;
+use super::outer_column::Domain;
 use super::relation::{Open, Relation, RowKey, RowOrder};
-use super::scope::Domain;
 use super::select::{MAX_OUTPUTS, Output};
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use super::expr::ClauseContext;
 use super::frame::{Spec, framed};
 use super::order::Columns;
 use super::relation::RowOrder;
-use super::scope::{Slot, reads_outer};
+use super::slot::{Slot, reads_outer};
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
