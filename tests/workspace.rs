@@ -150,7 +150,6 @@ fn sources(root: &Path, dir: &str) -> Vec<String> {
 const LONG_FILES: &[(&str, &str)] = &[
     ("crates/trickle-core/src/lower/call.rs", "to be split by subject"),
     ("crates/trickle-core/src/lower/expr.rs", "to be split by subject"),
-    ("crates/trickle-core/src/lower/from.rs", "to be split by subject"),
     ("crates/trickle-core/src/lower/join.rs", "to be split by subject"),
     ("crates/trickle-core/src/parse/forms/calls.rs", "to be split by forms"),
 ];

@@ -9,12 +9,13 @@
 use super::Lowerer;
 use super::coerce::under_collation;
 use super::expr::ClauseContext;
-use super::from::{Build, Source};
+use super::from::Build;
 use super::group::with_args;
 use super::outer_column::{Domain, Outer};
 use super::relation::{Relation, RowOrder};
 use super::scope::{Item, Named, Scope};
 use super::slot::{Slot, reads_outer, shift};
+use super::source::Source;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncKind, FuncSig, SortKey};
 use crate::graph::NodeId;

@@ -11,6 +11,7 @@ mod call;
 mod coerce;
 mod column;
 mod compare;
+mod derived_table;
 mod expr;
 mod forms;
 mod frame;
@@ -33,6 +34,8 @@ mod scope;
 mod select;
 mod setop;
 mod slot;
+mod sorting;
+mod source;
 mod special;
 mod subquery;
 #[cfg(test)]
