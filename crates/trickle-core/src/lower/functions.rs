@@ -316,7 +316,7 @@ impl Lowerer<'_> {
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let Some(sig) = self.signature(w.schema.as_deref(), &w.name, &types) else {
             self.known_types(&w.name, &types, place)?;
-            return Err(self.at(super::call::unknown(self.catalog, &w.name, &types), place));
+            return Err(self.at(super::signature::unknown(self.catalog, &w.name, &types), place));
         };
         if matches!(sig.kind, FuncKind::Aggregate | FuncKind::Window | FuncKind::Operator) {
             return Err(self.stop(place, format!("the function {} in FROM", w.name)));

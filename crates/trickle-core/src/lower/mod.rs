@@ -7,10 +7,12 @@
 //! outer rows. Thus no operator depends on a single row of another relation.
 
 mod access;
+mod aggregate;
 mod call;
 mod coerce;
 mod column;
 mod compare;
+mod construct;
 mod derived_table;
 mod expr;
 mod forms;
@@ -33,6 +35,7 @@ mod relation;
 mod scope;
 mod select;
 mod setop;
+mod signature;
 mod slot;
 mod sorting;
 mod source;
@@ -41,6 +44,7 @@ mod subquery;
 #[cfg(test)]
 mod tests;
 mod top;
+mod volatility;
 mod window;
 
 use crate::agg::AggCall;

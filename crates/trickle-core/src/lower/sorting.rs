@@ -1,12 +1,51 @@
-//! Keeps the order in which FROM delivers its rows.
+//! Lowers the keys of ORDER BY, and keeps the order in which FROM delivers its rows.
 
 use super::Lowerer;
+use super::expr::ClauseContext;
 use super::relation::RowOrder;
+use crate::error::{Error, Result};
 use crate::expr::SortKey;
-use crate::syntax::Place;
+use crate::syntax::{Expr as Ast, OrderItem, Place, Sort};
+use crate::types::Type;
 use crate::verdict::ReasonKind;
 
 impl Lowerer<'_> {
+    pub(super) fn sort_key<'q>(&mut self, key: &'q OrderItem, cx: &mut ClauseContext<'q>) -> Result<SortKey> {
+        let expr = self.expr(&key.expr, cx)?;
+        let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
+        self.sortable(expr.ty(), &key.expr)?;
+        let (descending, nulls_first) = self.direction(key)?;
+        Ok(SortKey { expr, descending, nulls_first })
+    }
+
+    /// Fails if values of the type cannot be sorted.
+    pub(super) fn sortable(&self, ty: &Type, place: &Ast) -> Result<()> {
+        if ty.is_ordered() {
+            return Ok(());
+        }
+        Err(self.at(self.no_order(ty), place))
+    }
+
+    pub(super) fn no_order(&self, ty: &Type) -> Error {
+        let e = Error::unknown_function(format!("could not identify an ordering operator for type {ty}"));
+        match self.catalog.is_opaque(ty) {
+            true => {
+                e.doubted(format!("an order of type {ty}"), self.catalog.doubt("", std::slice::from_ref(ty)))
+            }
+            false => e,
+        }
+    }
+
+    /// Returns whether a sort key is descending, and whether NULLs come first.
+    pub(super) fn direction(&mut self, key: &OrderItem) -> Result<(bool, bool)> {
+        let descending = match key.sort {
+            Sort::Ascending => false,
+            Sort::Descending => true,
+            Sort::Using => return Err(self.stop(&key.expr, "ORDER BY … USING")),
+        };
+        Ok((descending, key.nulls_first.unwrap_or(descending)))
+    }
+
     /// Returns the keys by which the rows of FROM are ordered. The construct `what` depends on this order. If
     /// the rows of FROM lack the columns of this order, a reason is noted.
     pub(super) fn order_of_from(&mut self, what: &str, place: &impl Place) -> Vec<SortKey> {

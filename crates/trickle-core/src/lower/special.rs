@@ -153,7 +153,7 @@ impl Lowerer<'_> {
         let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
         match self.signature(Some("pg_catalog"), name, &types) {
             Some(sig) => self.call(sig, args),
-            None => Err(super::call::unknown(self.catalog, name, &types)),
+            None => Err(super::signature::unknown(self.catalog, name, &types)),
         }
     }
 }

@@ -399,7 +399,7 @@ pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
     match &e.node {
         Node::Nested(inner) => row_constructor(inner),
         Node::Row(parts) => Some(parts.iter().collect()),
-        Node::Call(call) => super::call::row_constructor(call),
+        Node::Call(call) => super::construct::row_constructor(call),
         _ => None,
     }
 }

@@ -164,7 +164,7 @@ impl Lowerer<'_> {
         }
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let Some(sig) = window::resolve(&name, &types) else {
-            return Err(self.at(super::call::unknown(self.catalog, &name, &types), &f.name));
+            return Err(self.at(super::signature::unknown(self.catalog, &name, &types), &f.name));
         };
         let args = self.arguments(&sig, args)?;
         Ok(Some(AggCall::new(sig, args)))
