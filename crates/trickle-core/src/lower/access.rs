@@ -1,7 +1,7 @@
 //! Lowers access to parts of arrays and documents: `a[i]`, `a[l:u]`, `j['key']`.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig, Subscript};
 use crate::syntax::{Access, Expr as Ast, Ident, Node, Subscript as AstSubscript};

@@ -1,6 +1,6 @@
 //! Lowers calls of aggregates.
 
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::signature::unknown;
 use super::slot::{Slot, reads_outer};
 use super::subquery::Pending;

@@ -1,8 +1,8 @@
-//! Lowers calls in the syntax of functions. Other files lower those calls that are aggregates, window function
+//! Lowers calls in the syntax of functions. Other files lower the calls that are aggregates, window function
 //! calls, set-returning calls or constructs such as COALESCE.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::signature::{unknown, variadic_form};
 use crate::agg::is_aggregate;
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl Lowerer<'_> {
         }
         if builtin
             && list.is_empty()
-            && cx.allows_clock()
+            && cx.allows_clock
             && let Some(time) = self.time(&name, e)
         {
             return Ok(time);

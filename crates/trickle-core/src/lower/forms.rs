@@ -3,7 +3,7 @@
 //! PostgreSQL.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, Volatility};
 use crate::rel::SetCall;

@@ -1,7 +1,7 @@
 //! Resolves the parentheses of OVER: named windows and frames.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::SortKey;

@@ -1,7 +1,6 @@
 //! Lowers FROM: the list of its items, which are tables, views, CTEs and subqueries.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
 use super::functions::FunctionItem;
 use super::on::DeferredTerm;
 use super::relation::RowOrder;
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
 use crate::rel::Values;
-use crate::syntax::{Alias, Expr as Ast, FromItem, Place, TableKind, TableRef};
+use crate::syntax::{Alias, FromItem, Place, TableKind, TableRef};
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
@@ -223,18 +222,5 @@ impl Lowerer<'_> {
             node = self.filter_later(node, term, 0)?;
         }
         Ok(node)
-    }
-
-    /// Lowers a condition of WHERE, ON or HAVING, which must be boolean.
-    pub(super) fn condition<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
-        let clause = cx.clause;
-        let lowered = self.expr(e, cx)?;
-        let ty = lowered.ty().clone();
-        if !matches!(ty, crate::types::Type::Bool | crate::types::Type::Unknown) {
-            let m = Error::type_mismatch(format!("argument of {clause} must be type boolean, not type {ty}"));
-            return Err(self.at(m, e));
-        }
-        let coerced = self.coerce(lowered, &crate::types::Type::Bool);
-        self.located(coerced, e)
     }
 }

@@ -7,8 +7,8 @@
 //!
 
 use super::Lowerer;
+use super::clause::ClauseContext;
 use super::coerce::under_collation;
-use super::expr::ClauseContext;
 use super::from::Build;
 use super::group::with_args;
 use super::outer_column::{Domain, Outer};

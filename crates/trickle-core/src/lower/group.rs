@@ -1,7 +1,7 @@
 //! Lowers GROUP BY, HAVING and aggregates.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::grouping::Keys;
 use super::lockstep::{asked, holds_set};
 use super::outer_column::Domain;

@@ -1,6 +1,6 @@
 //! Lowers GROUP BY: its keys and its grouping sets.
 
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::select::Output;
 use super::slot::Slot;
 use super::{Level, Lowerer};

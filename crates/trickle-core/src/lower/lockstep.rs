@@ -5,8 +5,8 @@
 //! before grouping.
 
 use super::Lowerer;
+use super::clause::ClauseContext;
 use super::coerce::under_collation;
-use super::expr::ClauseContext;
 use super::slot::Slot;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncSig};

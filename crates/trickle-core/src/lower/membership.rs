@@ -2,7 +2,7 @@
 //! anti-joins.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::from::Build;
 use super::outer_column::Outer;
 use super::scope::Frame;

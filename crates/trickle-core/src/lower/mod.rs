@@ -9,6 +9,8 @@
 mod access;
 mod aggregate;
 mod call;
+mod cast;
+mod clause;
 mod coerce;
 mod column;
 mod compare;
@@ -27,6 +29,7 @@ mod lockstep;
 mod membership;
 mod names;
 mod on;
+mod operators;
 mod order;
 mod outer_column;
 mod query;

@@ -5,7 +5,7 @@
 //! the ON of an outer join becomes an additional column of the operand whose columns the subquery uses.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::scope::Scope;
 use super::select::conjuncts;
 use super::slot::{Slot, reads_outer, shift};

@@ -1,7 +1,7 @@
 //! Lowers one SELECT: FROM, WHERE, grouping, the select list, DISTINCT.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::from::Build;
 use super::names::column_name;
 use super::outer_column::Domain;

@@ -1,7 +1,7 @@
 //! Lowers UNION, INTERSECT, EXCEPT and VALUES, with PostgreSQL's unification of column types.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::outer_column::Domain;
 use super::relation::{Open, Relation, RowOrder};
 use super::scope::Frame;

@@ -1,7 +1,7 @@
 //! Lowers the keys of ORDER BY, and keeps the order in which FROM delivers its rows.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::relation::RowOrder;
 use crate::error::{Error, Result};
 use crate::expr::SortKey;

@@ -1,6 +1,6 @@
 //! Lowers the relations that FROM names: CTEs, tables and views.
 
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::outer_column::{Domain, Outer};
 use super::relation::{Relation, RowKey, RowOrder};
 use super::scope::{Frame, Item, Named, Scope, hint};

@@ -2,7 +2,7 @@
 //! expression becomes a call of the function by which PostgreSQL evaluates it.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::literal;
 use crate::error::{Error, Result};
 use crate::expr::Expr;

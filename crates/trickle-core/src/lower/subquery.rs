@@ -6,7 +6,7 @@
 //! rows. For a comparison with all rows, it has the three-valued result.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::group::same;
 use super::outer_column::{Domain, Outer};
 use super::relation::Relation;

@@ -1,7 +1,7 @@
 //! Lowers ORDER BY with LIMIT, OFFSET or FETCH, and DISTINCT ON.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::order::Columns;
 use super::outer_column::Domain;
 use super::relation::{Open, Relation, RowKey, RowOrder};

@@ -1,7 +1,7 @@
 //! Lowers window functions: OVER, WINDOW, frames.
 
 use super::Lowerer;
-use super::expr::ClauseContext;
+use super::clause::ClauseContext;
 use super::frame::{Spec, framed};
 use super::order::Columns;
 use super::relation::RowOrder;

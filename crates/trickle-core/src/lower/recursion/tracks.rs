@@ -5,7 +5,7 @@
 //! or the text of all the row's columns. Two elements are equal if and only if their rows are equal. No query
 //! can read a path or the column that SEARCH sets.
 
-use super::super::expr::ClauseContext;
+use super::super::clause::ClauseContext;
 use super::Lowerer;
 use crate::error::{Error, Result};
 use crate::expr::functions::{common_type, resolve_function};
