@@ -5,12 +5,17 @@
 //! `"\0WORDS"`, names that the call gives become `"\0name NAME"`, and types become `"\0type"(NULL::TYPE)`.
 //! `JSON_OBJECTAGG` and `JSON_ARRAYAGG` become calls of the aggregates by which PostgreSQL computes them.
 
+mod keywords;
+mod parts;
+mod predicates;
+mod scan;
+
+pub(in crate::parse) use parts::{FormPart, form_name, form_over_query, form_parts, json_aggregate};
+pub(in crate::parse) use predicates::is_document;
+
 use super::reader::Reader;
-use super::{Edit, MARK, name, word};
-use sqlparser::ast::{
-    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JsonKeyUniqueness,
-    ObjectName, ObjectNamePart,
-};
+use super::{Edit, name};
+use scan::{ExpectedPart, Scan};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -43,160 +48,6 @@ const CALLS: [&str; 20] = [
     "XMLSERIALIZE",
     "XMLTABLE",
 ];
-/// Keywords that occur before an expression or instead of an expression.
-const BEFORE: [&str; 12] = [
-    "CONTENT",
-    "DEFAULT",
-    "DOCUMENT",
-    "NAME",
-    "RETURNING",
-    "STANDALONE NO",
-    "STANDALONE NO VALUE",
-    "STANDALONE YES",
-    "VERSION",
-    "VERSION NO VALUE",
-    "XMLATTRIBUTES",
-    "XMLNAMESPACES",
-];
-/// Keywords that occur after an expression, a name or a type.
-const BEHIND: [&str; 54] = [
-    "ABSENT ON NULL",
-    "AS",
-    "BY REF",
-    "BY VALUE",
-    "COLUMNS",
-    "DEFAULT",
-    "EMPTY ARRAY ON EMPTY",
-    "EMPTY ARRAY ON ERROR",
-    "EMPTY OBJECT ON EMPTY",
-    "EMPTY OBJECT ON ERROR",
-    "EMPTY ON EMPTY",
-    "EMPTY ON ERROR",
-    "ERROR ON EMPTY",
-    "ERROR ON ERROR",
-    "FALSE ON EMPTY",
-    "FALSE ON ERROR",
-    "FORMAT JSON",
-    "FORMAT JSON ENCODING UTF8",
-    "INDENT",
-    "KEEP QUOTES",
-    "KEEP QUOTES ON SCALAR STRING",
-    "NO INDENT",
-    "NULL ON EMPTY",
-    "NULL ON ERROR",
-    "NULL ON NULL",
-    "OMIT QUOTES",
-    "OMIT QUOTES ON SCALAR STRING",
-    "ON EMPTY",
-    "ON ERROR",
-    "PASSING",
-    "PASSING BY REF",
-    "PASSING BY VALUE",
-    "PRESERVE WHITESPACE",
-    "RETURNING",
-    "STRIP WHITESPACE",
-    "TRUE ON EMPTY",
-    "TRUE ON ERROR",
-    "UNKNOWN ON EMPTY",
-    "UNKNOWN ON ERROR",
-    "VALUE",
-    "WITH ARRAY WRAPPER",
-    "WITH CONDITIONAL ARRAY WRAPPER",
-    "WITH CONDITIONAL WRAPPER",
-    "WITH UNCONDITIONAL ARRAY WRAPPER",
-    "WITH UNCONDITIONAL WRAPPER",
-    "WITH UNIQUE",
-    "WITH UNIQUE KEYS",
-    "WITH WRAPPER",
-    "WITHOUT ARRAY WRAPPER",
-    "WITHOUT CONDITIONAL ARRAY WRAPPER",
-    "WITHOUT CONDITIONAL WRAPPER",
-    "WITHOUT UNIQUE",
-    "WITHOUT UNIQUE KEYS",
-    "WITHOUT WRAPPER",
-];
-/// Keywords of a column definition.
-const COLUMN: [&str; 7] = ["EXISTS", "FOR ORDINALITY", "NESTED", "NESTED PATH", "NOT NULL", "NULL", "PATH"];
-const SIGNS: [&str; 4] = [",", ":", "(", ")"];
-
-/// A part of a call with keywords.
-pub(in crate::parse) enum FormPart<'q> {
-    /// An argument.
-    Argument(&'q Expr),
-    /// Keywords, a comma, a colon or a parenthesis between arguments.
-    Word(&'static str),
-    /// A name, with its case folded as by PostgreSQL.
-    Name(&'q str),
-    /// A type.
-    Type(&'q DataType),
-}
-
-/// Returns the name, in upper case, of a call that was rewritten from a call with keywords. Returns `None`
-/// for any other call.
-pub(in crate::parse) fn form_name(called: &ObjectName) -> Option<&'static str> {
-    one_of_calls(marked(called)?.strip_prefix(FORM)?)
-}
-
-/// Returns the name of a call that had a query as its argument, such as `JSON_ARRAY(SELECT …)`. Returns
-/// `None` for any other call. The rewriting leaves out the query.
-pub(in crate::parse) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
-    one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
-}
-
-fn one_of_calls(name: &str) -> Option<&'static str> {
-    CALLS.into_iter().find(|call| call.eq_ignore_ascii_case(name))
-}
-
-/// Returns the parts of a rewritten call. Returns `None` if the rewriting cannot have made one of the
-/// arguments.
-pub(in crate::parse) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
-    fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
-        let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
-        Some(match e {
-            Expr::Identifier(Ident { value, .. }) if value.starts_with(MARK) => {
-                match value.strip_prefix(NAME) {
-                    Some(given) => FormPart::Name(given),
-                    None => FormPart::Word(known(value.strip_prefix(MARK)?)?),
-                }
-            }
-            Expr::Function(f) if marked(&f.name) == Some(TYPE) => FormPart::Type(type_of(f)?),
-            other => FormPart::Argument(other),
-        })
-    }
-    args.iter().map(part).collect()
-}
-
-/// Returns the name of an aggregate in SQL/JSON syntax, and the name of the function that computes the
-/// aggregate. If the arguments decide between json and jsonb, the function's name contains `?` instead of
-/// this word.
-pub(in crate::parse) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
-    marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
-}
-
-/// Whether a test `a IS [NOT] JSON …` in the tree was rewritten from `a IS [NOT] DOCUMENT`.
-pub(in crate::parse) fn is_document(keys: Option<&JsonKeyUniqueness>) -> bool {
-    keys == Some(&JsonKeyUniqueness::WithoutUniqueKeys)
-}
-
-fn marked(called: &ObjectName) -> Option<&str> {
-    match called.0.as_slice() {
-        [ObjectNamePart::Identifier(i)] if i.value.starts_with(MARK) => Some(&i.value),
-        _ => None,
-    }
-}
-
-fn known(words: &str) -> Option<&'static str> {
-    let lists = [&BEFORE[..], &BEHIND, &COLUMN, &SIGNS];
-    lists.into_iter().flatten().copied().find(|known| *known == words)
-}
-
-fn type_of(f: &Function) -> Option<&DataType> {
-    let FunctionArguments::List(list) = &f.args else { return None };
-    match list.args.as_slice() {
-        [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. }))] => Some(data_type),
-        _ => None,
-    }
-}
 
 /// Whether a token may belong to a call or a test that this module rewrites.
 pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
@@ -276,40 +127,6 @@ impl Reader<'_> {
         ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
     }
 
-    /// Rewrites `a IS [NOT] DOCUMENT` to `a IS [NOT] JSON WITHOUT UNIQUE KEYS`. The clause WITHOUT UNIQUE
-    /// KEYS identifies the rewritten test, since [`Reader::json_test`] removes this clause from real tests of
-    /// JSON.
-    pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
-        if !self.is_test(i) {
-            return Vec::new();
-        }
-        vec![(i, Edit::Instead(["JSON", "WITHOUT", "UNIQUE", "KEYS"].map(word).into()))]
-    }
-
-    /// Rewrites `a IS JSON … WITHOUT UNIQUE KEYS`: the clause is the default, and is left out.
-    pub(super) fn json_test(&self, i: usize) -> Vec<(usize, Edit)> {
-        if !self.ends_json_test(i) || !self.is_word(i + 1, "unique") {
-            return Vec::new();
-        }
-        let keys = usize::from(self.is_word(i + 2, "keys"));
-        (i..i + 2 + keys).map(|gone| (gone, Edit::Instead(Vec::new()))).collect()
-    }
-
-    /// Whether `IS [NOT]` comes directly before word `i`.
-    fn is_test(&self, i: usize) -> bool {
-        let word = |back: usize, text: &str| i.checked_sub(back).is_some_and(|at| self.is_word(at, text));
-        word(1, "is") || word(1, "not") && word(2, "is")
-    }
-
-    /// Whether `IS [NOT] JSON [kind]` comes directly before word `i`.
-    fn ends_json_test(&self, i: usize) -> bool {
-        let kinds = ["value", "scalar", "array", "object"];
-        let Some(before) = i.checked_sub(1) else { return false };
-        let kind = kinds.iter().any(|kind| self.is_word(before, kind));
-        let json = if kind { before.checked_sub(1) } else { Some(before) };
-        json.is_some_and(|json| self.is_word(json, "json") && self.is_test(json))
-    }
-
     /// Rewrites `normalize(a, NFD)`: the form becomes a text constant.
     pub(super) fn normal_form(&self, i: usize) -> Vec<(usize, Edit)> {
         let open = self.partner.get(i + 1).copied().flatten().and_then(|open| open.checked_sub(1));
@@ -340,8 +157,7 @@ impl Reader<'_> {
         {
             return edits;
         }
-        let mut scan =
-            Scan { reader: self, called: &called, at: i + 2, parts: 0, words: 0, edits: Vec::new() };
+        let mut scan = Scan::new(self, &called, i + 2);
         scan.list(end, false);
         if scan.words == 0 && scan.parts > 0 && matches!(called.as_str(), "json_object" | "xmlexists") {
             return Vec::new();
@@ -354,7 +170,7 @@ impl Reader<'_> {
     /// type of the call.
     fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
         let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
-        let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
+        let scan = |at| Scan::new(self, stem, at);
         let (mut at, mut due, mut edits) = (i + 2, ExpectedPart::Expression, Vec::new());
         while at < end {
             let found = if self.is(at, &Token::Colon) { Some((":", 1)) } else { scan(at).words(due, false) };
@@ -397,181 +213,6 @@ impl Reader<'_> {
             at += 2;
         }
         at
-    }
-}
-
-/// The kind of part that is expected next among the arguments of a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ExpectedPart {
-    /// The definition of a table's column, which begins with the column's name.
-    Column,
-    /// An expression, or keywords before an expression.
-    Expression,
-    /// Keywords after an expression.
-    Words,
-}
-
-/// Splits the arguments of a call into parts.
-struct Scan<'r, 't> {
-    reader: &'r Reader<'t>,
-    called: &'r str,
-    at: usize,
-    parts: usize,
-    /// The number of parts that are keywords.
-    words: usize,
-    edits: Vec<(usize, Edit)>,
-}
-
-impl Scan<'_, '_> {
-    /// Reads the parts up to `end`. With `columns`, the parts are the column definitions of a table.
-    fn list(&mut self, end: usize, columns: bool) {
-        let first = if columns { ExpectedPart::Column } else { ExpectedPart::Expression };
-        let mut due = first;
-        while self.at < end {
-            if self.reader.is(self.at, &Token::Comma) {
-                self.mark(1, ",");
-                due = first;
-            } else if self.reader.is(self.at, &Token::Colon) {
-                self.mark(1, ":");
-                self.words += 1;
-                due = ExpectedPart::Expression;
-            } else if due == ExpectedPart::Column && !self.is_nested() {
-                due = ExpectedPart::Words;
-                self.named();
-                if self.words(due, true).is_none_or(|(words, _)| words != "FOR ORDINALITY") {
-                    self.typed(end, true);
-                }
-            } else if let Some((words, count)) = self.words(due, columns) {
-                self.mark(count, words);
-                self.words += 1;
-                self.follow(words, end);
-                let before = matches!(words, "NESTED" | "NESTED PATH" | "PATH" | "VALUE")
-                    || words.starts_with("PASSING")
-                    || BEFORE.contains(&words) && words != "RETURNING";
-                due = if before { ExpectedPart::Expression } else { ExpectedPart::Words };
-            } else {
-                self.part(Vec::new());
-                self.skip(end, columns);
-                due = ExpectedPart::Words;
-            }
-        }
-    }
-
-    /// Reads the parts that must follow the keywords `words` and that are not expressions.
-    fn follow(&mut self, words: &str, end: usize) {
-        match words {
-            "AS" if self.called == "xmlserialize" => self.typed(end, false),
-            "RETURNING" => self.typed(end, false),
-            "AS" | "NAME" => self.named(),
-            "COLUMNS" | "XMLATTRIBUTES" | "XMLNAMESPACES" => {
-                let columns = words == "COLUMNS";
-                match self.reader.partner.get(self.at).copied().flatten() {
-                    Some(close) if self.reader.is(self.at, &Token::LParen) => {
-                        self.mark(1, "(");
-                        self.list(close, columns);
-                        self.mark(1, ")");
-                    }
-                    _ => self.list(end, columns),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the longest entry of the keyword lists at the current position, and the number of its words.
-    fn words(&self, due: ExpectedPart, columns: bool) -> Option<(&'static str, usize)> {
-        let lists: [&[&str]; 2] = match (due, columns) {
-            (ExpectedPart::Expression, _) => [&BEFORE, &[]],
-            (_, true) => [&BEHIND, &COLUMN],
-            (_, false) => [&BEHIND, &[]],
-        };
-        let begins = |at| [Token::Comma, Token::LParen].iter().any(|t| self.reader.is(at, t));
-        let goes_on = |at| !begins(at) && self.reader.awaits_operand(at);
-        if due != ExpectedPart::Expression && self.at.checked_sub(1).is_some_and(goes_on) {
-            return None;
-        }
-        let here = |words: &&&'static str| {
-            words.split(' ').enumerate().all(|(i, w)| self.reader.is_word(self.at + i, w))
-                && self.may_be(words)
-        };
-        let count = |words: &&str| words.split(' ').count();
-        let found = lists.into_iter().flatten().filter(here).max_by_key(|w| count(w))?;
-        Some((*found, count(found)))
-    }
-
-    /// Whether these words are keywords at the current position. In other places the same words may be a name
-    /// or a part of an expression.
-    fn may_be(&self, words: &str) -> bool {
-        match words {
-            // For JSON_OBJECTAGG, `called` is the stem `object`.
-            "VALUE" => matches!(self.called, "json_object" | "object"),
-            unique if unique.contains(" UNIQUE") => !self.reader.ends_json_test(self.at),
-            "NAME" => self.parts == 0 && matches!(self.called, "xmlelement" | "xmlpi"),
-            "DOCUMENT" | "CONTENT" => self.parts == 0 && matches!(self.called, "xmlparse" | "xmlserialize"),
-            "NULL" | "NOT NULL" => self.called == "xmltable",
-            "INDENT" | "NO INDENT" => self.called == "xmlserialize",
-            root if root.starts_with("VERSION") || root.starts_with("STANDALONE") => {
-                let before = self.at.checked_sub(1);
-                self.called == "xmlroot" && before.is_some_and(|b| self.reader.is(b, &Token::Comma))
-            }
-            _ => true,
-        }
-    }
-
-    /// Whether a nested path begins at the current position, rather than a column named `nested`.
-    fn is_nested(&self) -> bool {
-        let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
-        let next = self.reader.words.get(self.at + 1);
-        self.reader.is_word(self.at, "nested")
-            && (self.reader.is_word(self.at + 1, "path") || next.is_some_and(|(_, t)| text(&t.token)))
-    }
-
-    /// Begins a part before the current word. The part consists of `tokens`. If `tokens` is empty, the part
-    /// consists of the following words.
-    fn part(&mut self, tokens: Vec<Token>) {
-        let comma = (self.parts > 0).then_some(Token::Comma);
-        self.parts += 1;
-        let new: Vec<Token> = comma.into_iter().chain(tokens).collect();
-        if !new.is_empty() {
-            self.edits.push((self.at, Edit::Before(new)));
-        }
-    }
-
-    /// Makes a part `token` that replaces `count` words.
-    fn instead(&mut self, count: usize, token: Token) {
-        self.part(vec![token]);
-        self.edits.extend((self.at..self.at + count).map(|gone| (gone, Edit::Instead(Vec::new()))));
-        self.at += count;
-    }
-
-    fn mark(&mut self, count: usize, words: &str) {
-        self.instead(count, name(format!("{MARK}{words}")));
-    }
-
-    fn named(&mut self) {
-        if let Some(given) = self.reader.folded(self.at) {
-            self.instead(1, name(format!("{NAME}{given}")));
-        }
-    }
-
-    fn typed(&mut self, end: usize, columns: bool) {
-        if self.at < end {
-            self.part(vec![name(TYPE), Token::LParen, word("NULL"), Token::DoubleColon]);
-            self.skip(end, columns);
-            self.edits.push((self.at, Edit::Before(vec![Token::RParen])));
-        }
-    }
-
-    /// Moves to the end of the current expression or type.
-    fn skip(&mut self, end: usize, columns: bool) {
-        let ends = |scan: &Self| {
-            [Token::Comma, Token::Colon].iter().any(|t| scan.reader.is(scan.at, t))
-                || scan.words(ExpectedPart::Words, columns).is_some()
-        };
-        self.at = self.reader.behind(self.at).min(end);
-        while self.at < end && !ends(self) {
-            self.at = self.reader.behind(self.at).min(end);
-        }
     }
 }
 
