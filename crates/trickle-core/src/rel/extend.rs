@@ -87,10 +87,10 @@ pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Resul
     let touched = cx.keys(change, reduce.keys())?;
     let old = cx.restrict(state, &keys, touched)?;
     let back = negate(cx.graph, change)?;
-    let (came, left) = (cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?);
+    let (added, removed) = (cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?);
     let extrema = reduce.aggs()[1..].to_vec();
-    let gained = cx.graph.add(Reduce::new(came, reduce.keys().to_vec(), extrema.clone()))?;
-    let lost = cx.graph.add(Reduce::new(left, reduce.keys().to_vec(), extrema))?;
+    let gained = cx.graph.add(Reduce::new(added, reduce.keys().to_vec(), extrema.clone()))?;
+    let lost = cx.graph.add(Reduce::new(removed, reduce.keys().to_vec(), extrema))?;
     let spoiled = spoiled(reduce, cx.graph, old, lost)?;
 
     let current = cx.after(reduce.input())?;

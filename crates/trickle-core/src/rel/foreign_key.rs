@@ -97,17 +97,17 @@ fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, 
 pub(super) fn kept(cx: &mut Differ<'_>, change: NodeId, key: &[usize]) -> Result<Kept> {
     let net = cx.graph.add(Accumulate::new(change, key.to_vec(), vec![Acc::count(None)]))?;
     let schema = cx.graph.schema(net).clone();
-    let came = Expr::call(
+    let is_new = Expr::call(
         FuncSig::comparison(">", Type::Int8, Type::Int8),
         vec![schema.expr(key.len()), Expr::int8(0)],
     );
-    let came = cx.graph.add(Filter::new(net, came))?;
+    let new = cx.graph.add(Filter::new(net, is_new))?;
     let all: Vec<usize> = (0..key.len()).collect();
-    let (moved, came) =
-        (cx.graph.add(Map::columns(net, &schema, &all))?, cx.graph.add(Map::columns(came, &schema, &all))?);
+    let (moved, new) =
+        (cx.graph.add(Map::columns(net, &schema, &all))?, cx.graph.add(Map::columns(new, &schema, &all))?);
     let mut without = |keys: NodeId| {
         let on = SemiJoin::restrict(cx.graph, change, key, keys).on().clone();
         cx.graph.add(SemiJoin::anti(change, keys, on))
     };
-    Ok(Kept { stayed: without(moved)?, stayed_or_left: without(came)? })
+    Ok(Kept { stayed: without(moved)?, stayed_or_left: without(new)? })
 }

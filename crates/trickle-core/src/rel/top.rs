@@ -133,7 +133,7 @@ impl Differentiate for Top {
         let change = cx.delta(self.input)?;
         let change = cx.net(change, true)?;
         let back = negate(cx.graph, change)?;
-        let (came, left) = (cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?);
+        let (added, removed) = (cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?);
         let old = match self.partition.as_slice() {
             [] => state,
             keys => {
@@ -141,9 +141,9 @@ impl Differentiate for Top {
                 cx.restrict(state, keys, touched)?
             }
         };
-        let lost = lost(cx.graph, left, old)?;
+        let lost = lost(cx.graph, removed, old)?;
         let current = cx.after(self.input)?;
-        let candidates = cx.graph.add(Union::new([old, came]))?;
+        let candidates = cx.graph.add(Union::new([old, added]))?;
         // Partitions that lost a stored row are redone; the others are extended.
         let (redone, kept) = match self.partition.as_slice() {
             // The semi-join is above `first`, so that an index can find the first rows.
@@ -169,11 +169,11 @@ impl Differentiate for Top {
     }
 }
 
-/// Returns the rows of `left` that equal a row of `old`. NULL is equal to NULL.
-fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
-    let all: Vec<usize> = (0..graph.schema(left).len()).collect();
-    let on = same(graph.schema(left), &all, graph.schema(old), &all);
-    graph.add(SemiJoin::semi(left, old, on))
+/// Returns the rows of `removed` that equal a row of `old`. NULL is equal to NULL.
+fn lost(graph: &mut Graph, removed: NodeId, old: NodeId) -> Result<NodeId> {
+    let all: Vec<usize> = (0..graph.schema(removed).len()).collect();
+    let on = same(graph.schema(removed), &all, graph.schema(old), &all);
+    graph.add(SemiJoin::semi(removed, old, on))
 }
 
 impl Rewrite for Top {

@@ -28,10 +28,10 @@ impl Differentiate for Recursion {
         }
         let Some(stored) = cx.state(node)? else { return Ok(None) };
         let Some(side) = Sides::of(cx, self.side)? else { return Ok(None) };
-        let Some((came, left)) = changes(cx, self.base)? else { return Ok(None) };
+        let Some((added, removed)) = changes(cx, self.base)? else { return Ok(None) };
         match self.fixpoint {
-            Fixpoint::All => self.all(cx, node, stored, &side, (came, left)),
-            Fixpoint::Distinct => self.distinct(cx, node, stored, &side, (came, left)),
+            Fixpoint::All => self.all(cx, node, stored, &side, (added, removed)),
+            Fixpoint::Distinct => self.distinct(cx, node, stored, &side, (added, removed)),
         }
         .map(Some)
     }
@@ -89,9 +89,9 @@ fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>
     let all: Vec<usize> = (0..schema.len()).collect();
     let current = cx.after(base)?;
     let touched = cx.keys(change, &all)?;
-    let came = cx.restrict(current, &all, touched)?;
-    let left = cx.minus(came, change)?;
-    Ok(Some((came, left)))
+    let added = cx.restrict(current, &all, touched)?;
+    let removed = cx.minus(added, change)?;
+    Ok(Some((added, removed)))
 }
 
 impl Recursion {
@@ -107,10 +107,10 @@ impl Recursion {
         node: NodeId,
         stored: NodeId,
         side: &Sides,
-        (came, left): (NodeId, NodeId),
+        (added, removed): (NodeId, NodeId),
     ) -> Result<NodeId> {
-        let lost = self.lost(cx, node, stored, side, left)?;
-        let mut seed = vec![came];
+        let lost = self.lost(cx, node, stored, side, removed)?;
+        let mut seed = vec![added];
         if let Some((_, new)) = side.touched {
             let kept = self.asked_by(cx, stored, new)?;
             let gone = self.asked_by(cx, lost, new)?;
@@ -132,10 +132,10 @@ impl Recursion {
         node: NodeId,
         stored: NodeId,
         side: &Sides,
-        (came, left): (NodeId, NodeId),
+        (added, removed): (NodeId, NodeId),
     ) -> Result<NodeId> {
-        let over = self.lost(cx, node, stored, side, left)?;
-        let mut seed = vec![came];
+        let over = self.lost(cx, node, stored, side, removed)?;
+        let mut seed = vec![added];
         if let Some((_, new)) = side.touched {
             let asked = self.asked_by(cx, stored, new)?;
             let kept = without(cx.graph, asked, over)?;
@@ -158,17 +158,17 @@ impl Recursion {
     }
 
     /// Returns the rows of the stored result that have a lost derivation. The lost part of such a derivation
-    /// begins in one of two ways: with a row that left the base (`left`), or with a step that uses a row that
-    /// left the side. All later steps use rows of the side that stayed.
+    /// begins in one of two ways: with a row that left the base (`removed`), or with a step that uses a row
+    /// that left the side. All later steps use rows of the side that stayed.
     fn lost(
         &self,
         cx: &mut Differ<'_>,
         node: NodeId,
         stored: NodeId,
         side: &Sides,
-        left: NodeId,
+        removed: NodeId,
     ) -> Result<NodeId> {
-        let mut seed = vec![left];
+        let mut seed = vec![removed];
         if let Some((old, _)) = side.touched {
             seed.push(self.pairs(cx, stored, old)?);
         }
