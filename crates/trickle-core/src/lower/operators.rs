@@ -1,5 +1,4 @@
-//! Lowers the operators of expressions, and the tests with a syntax of their own, such as IS NULL, BETWEEN and
-//! IN.
+//! Lowers the operators of expressions, and the tests with a syntax of their own, such as IS NULL and IN.
 
 use super::clause::ClauseContext;
 use super::subquery::{SubqueryForm, row, row_constructor, subquery_of};
