@@ -4,8 +4,8 @@
 //! the request, so the request cannot end a statement that begins later. The wait also lets a pooler pass on
 //! the whole request. `PgBouncer` 1.18 ends with an error of its own if its client disconnects before that.
 
-use crate::connect::stream::Encrypt;
-use crate::wire::failed;
+use crate::encryption::Encrypt;
+use crate::error::failed;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

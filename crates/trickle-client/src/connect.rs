@@ -9,7 +9,6 @@ mod failure;
 mod passfile;
 mod secret;
 mod settings;
-pub(crate) mod stream;
 mod tls;
 mod wrong;
 
@@ -18,6 +17,7 @@ pub use secret::Secret;
 pub use settings::may_hold_password;
 
 use crate::cancel::Way;
+use crate::encryption::Encrypt;
 use crate::session::{Connect, Session};
 use failure::{Cause, Names};
 use settings::Settings;
@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::Encrypt;
 use tls::Verify;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;

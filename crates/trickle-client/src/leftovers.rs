@@ -12,7 +12,7 @@
 //! statement need not wait for the answer. Cleaning takes the server some 50 µs, while a refresh takes
 //! milliseconds. If users' code prepared statements, their removal costs one round trip.
 
-use crate::wire::server_error;
+use crate::error::server_error;
 use futures_util::{FutureExt, StreamExt, pin_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

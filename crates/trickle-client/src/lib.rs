@@ -7,8 +7,9 @@
 //! | module | what it does |
 //! |---|---|
 //! | `connect` | finds the server: URLs, files and settings as in libpq |
-//! | `session`, `wire` | a connection, and the statements and answers that travel over it |
+//! | `session` | a connection, and the statements and answers that travel over it |
 //! | `leftovers` | cleans a session of the leftovers of users' code |
+//! | `encryption`, `error` | TLS for the driver; converts the driver's errors into the engine's |
 //! | `greeting`, `cancel` | tells a pooler from a server; requests to cancel a statement |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
@@ -18,13 +19,15 @@
 mod cancel;
 pub mod connect;
 pub mod daemon;
+mod encryption;
+mod error;
 mod greeting;
 mod leftovers;
 mod session;
 pub mod throwaway;
-mod wire;
 
 pub use cancel::Cancel;
+pub use error::failed;
 pub use session::{Connect, Session, connections};
 pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
@@ -35,7 +38,6 @@ pub use trickle_engine::{
     RefreshMode, RefreshOptions, Refreshed, Refresher, Result, Settings, SourceStatus, StateSizes, Status,
     Waited, capture, catalog, locks, progress, registry, schema,
 };
-pub use wire::failed;
 
 /// A database with a trickle catalog, over a connection of this crate.
 pub type Trickle = trickle_engine::Trickle<Session>;

@@ -1,9 +1,12 @@
 //! A connection to a server, and how it sends the batches of a refresh.
 
+mod values;
+mod wire;
+
 use crate::cancel::{Cancel, Way as Reached};
+use crate::error::failed;
 use crate::greeting;
 use crate::leftovers::{DROP_SHARED, Leftovers};
-use crate::wire::{failed, type_of};
 use futures_util::{StreamExt, future, pin_mut};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,6 +18,7 @@ use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, SendForm, Sent};
 use trickle_engine::db::{Timed, first_words};
 use trickle_engine::{Error, Result};
+use values::type_of;
 
 /// A connection to a server. Dropping the session closes the connection, and the server rolls back an open
 /// transaction.
@@ -25,19 +29,19 @@ pub struct Session {
     /// The host and the encryption of the connection; `None` if somebody else made the connection.
     way: Option<Reached>,
     /// The number of the server process that the connection was given at its start.
-    pub(crate) greeted: Option<i32>,
+    greeted: Option<i32>,
     /// Facts for work behind a pooler; `None` if all transactions run in one server process.
     pub(crate) shared: Option<Shared>,
     /// The leftovers of users' code in the session.
-    pub(crate) leftovers: Leftovers,
+    leftovers: Leftovers,
 }
 
 /// A connection whose transactions may each run in another server process.
 pub(crate) struct Shared {
     /// The statements with which each transaction begins.
-    pub(crate) locals: &'static [&'static str],
+    locals: &'static [&'static str],
     /// The server process of the last refresh.
-    pub(crate) process: Arc<AtomicI32>,
+    process: Arc<AtomicI32>,
 }
 
 /// The answers to statements, which arrive when this future is awaited.
@@ -93,7 +97,7 @@ impl Session {
     }
 
     /// Makes repeated statements of refreshes stay prepared, from this call on.
-    pub(crate) fn prepare(&mut self) {
+    fn prepare(&mut self) {
         self.prepared = Some(Mutex::default());
     }
 
@@ -116,7 +120,7 @@ impl Session {
     /// Sends the statements of a batch, and returns their answers. If an error arrives before all statements
     /// were sent, the rest of the batch is neither sent nor answered. A statement that has to be prepared
     /// costs one more round trip, the first time.
-    pub(crate) async fn pipelined(&self, batch: &[Statement]) -> Vec<Timed> {
+    async fn pipelined(&self, batch: &[Statement]) -> Vec<Timed> {
         let mut answers: Vec<Timed> = Vec::new();
         let mut waiting: Vec<Waiting<'_>> = Vec::new();
         let mut rest = batch;
@@ -183,7 +187,7 @@ impl Session {
     }
 
     /// Forgets all prepared statements.
-    pub(crate) fn forget(&self) {
+    fn forget(&self) {
         if let Some(p) = &self.prepared {
             lock(p).forget();
         }
@@ -198,7 +202,7 @@ impl Session {
 
     /// Sends statements that return nothing in one message. Their answers have the same time of arrival, so
     /// the whole time counts for the first statement. If a statement fails, the error is the only answer.
-    pub(crate) async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
+    async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);
         let shared = self.shared.as_ref().filter(|_| begins);
@@ -246,7 +250,7 @@ impl Session {
 
     /// Returns the prepared form of a statement that is sent repeatedly and is not a statement of a refresh.
     /// Returns `None` if the statement is to be sent as text.
-    pub(crate) async fn kept(
+    async fn kept(
         &self,
         text: &str,
         types: &[Type],
@@ -266,7 +270,7 @@ impl Session {
     }
 
     /// Runs one statement, prepared or as text, and returns its answer.
-    pub(crate) async fn answer(&self, statement: &Statement, kept: Option<Prepared>) -> Result<Answer> {
+    async fn answer(&self, statement: &Statement, kept: Option<Prepared>) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
         let rows = self.rows(&statement.text, &params, kept).await;
         rows.map(|r| r.answer(statement)).map_err(|e| Error::server(first_words(&statement.text), e))
@@ -280,7 +284,7 @@ impl Session {
 }
 
 /// The SQLSTATE for the name of a prepared statement that the server does not have.
-pub(crate) const DROPPED: &str = "26000";
+const DROPPED: &str = "26000";
 
 /// Returns the number of the server process in which the whole message runs. This query has a transaction of
 /// its own, since the next transaction must take its locks before its first snapshot.

@@ -1,14 +1,14 @@
-//! [`Connection`] and [`RefreshDriver`] over a [`Session`], and the conversion of values and rows.
+//! [`Connection`] and [`RefreshDriver`] over a [`Session`], and the conversion of rows.
 
-use crate::session::{DROPPED, Session, Shared};
+use super::values::{Incoming, Outgoing, type_of};
+use super::{DROPPED, Session, Shared};
+use crate::error::server_error;
 use futures_util::{FutureExt, StreamExt, pin_mut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::Duration;
-use tokio_postgres::error::ErrorPosition;
-use tokio_postgres::types::private::BytesMut;
-use tokio_postgres::types::{FromSql, IsNull, Json, Kind, ToSql, Type};
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{SimpleQueryMessage, Statement};
 use trickle_core::refresh::{self, Answer};
 use trickle_core::sql::Ident;
@@ -17,8 +17,6 @@ use trickle_engine::db::{
     Answering, Cell, Connection, Host, Param, Prepared, RefreshDriver, Row, Rows, Sent, ServerError,
 };
 use trickle_engine::{Error, Result};
-
-type BoxError = Box<dyn std::error::Error + Sync + Send>;
 
 impl Connection for Session {
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
@@ -179,7 +177,7 @@ impl RefreshDriver for Session {
 
 impl Session {
     /// Runs a statement and returns all its rows.
-    pub(crate) async fn rows(
+    pub(super) async fn rows(
         &self,
         text: &str,
         params: &[Param<'_>],
@@ -240,115 +238,4 @@ impl Session {
         rows.affected = stream.rows_affected().unwrap_or(0);
         Ok(rows)
     }
-}
-
-/// Returns the type under which a value is sent.
-pub(crate) fn type_of(param: &Param<'_>) -> Type {
-    match param {
-        Param::Null => Type::UNKNOWN,
-        Param::Bool(_) => Type::BOOL,
-        Param::Int2(_) => Type::INT2,
-        Param::Int4(_) => Type::INT4,
-        Param::Int8(_) => Type::INT8,
-        Param::Oid(_) => Type::OID,
-        Param::Float8(_) => Type::FLOAT8,
-        Param::Text(_) => Type::TEXT,
-        Param::Jsonb(_) => Type::JSONB,
-        Param::Int8s(_) => Type::INT8_ARRAY,
-        Param::Oids(_) => Type::OID_ARRAY,
-        Param::Texts(_) => Type::TEXT_ARRAY,
-    }
-}
-
-/// A value that is sent to the server.
-#[derive(Debug)]
-struct Outgoing<'p>(&'p Param<'p>);
-
-impl ToSql for Outgoing<'_> {
-    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
-        match self.0 {
-            Param::Null => Ok(IsNull::Yes),
-            Param::Bool(v) => v.to_sql(ty, out),
-            Param::Int2(v) => v.to_sql(ty, out),
-            Param::Int4(v) => v.to_sql(ty, out),
-            Param::Int8(v) => v.to_sql(ty, out),
-            Param::Oid(v) => v.to_sql(ty, out),
-            Param::Float8(v) => v.to_sql(ty, out),
-            Param::Text(v) => v.to_sql(ty, out),
-            Param::Jsonb(v) => {
-                let json = v.as_deref().map(serde_json::from_str::<serde_json::Value>).transpose()?;
-                json.map(Json).to_sql(ty, out)
-            }
-            Param::Int8s(v) => v.to_sql(ty, out),
-            Param::Oids(v) => v.to_sql(ty, out),
-            Param::Texts(v) => v.to_sql(ty, out),
-        }
-    }
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-    tokio_postgres::types::to_sql_checked!();
-}
-
-/// A value that the server has sent.
-struct Incoming(Cell);
-
-impl<'a> FromSql<'a> for Incoming {
-    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
-        Ok(Incoming(match *ty {
-            Type::BOOL => Cell::Bool(bool::from_sql(ty, raw)?),
-            Type::INT2 => Cell::Int2(i16::from_sql(ty, raw)?),
-            Type::INT4 => Cell::Int4(i32::from_sql(ty, raw)?),
-            Type::INT8 => Cell::Int8(i64::from_sql(ty, raw)?),
-            Type::OID => Cell::Oid(u32::from_sql(ty, raw)?),
-            Type::FLOAT4 => Cell::Float8(f32::from_sql(ty, raw)?.into()),
-            Type::FLOAT8 => Cell::Float8(f64::from_sql(ty, raw)?),
-            Type::JSON | Type::JSONB => {
-                Cell::Json(Json::<serde_json::Value>::from_sql(ty, raw)?.0.to_string())
-            }
-            _ => match ty.kind() {
-                Kind::Array(_) => {
-                    let all = Vec::<Option<Incoming>>::from_sql(ty, raw)?;
-                    Cell::Array(all.into_iter().map(|c| c.map_or(Cell::Null, |c| c.0)).collect())
-                }
-                _ => Cell::Text(String::from_sql(ty, raw)?),
-            },
-        }))
-    }
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-}
-
-/// Converts the driver's error into the engine's.
-pub(crate) fn server_error(e: tokio_postgres::Error) -> ServerError {
-    let Some(db) = e.as_db_error() else { return ServerError::lost(chain(&e)) };
-    let position = match db.position() {
-        Some(ErrorPosition::Original(at)) => usize::try_from(*at).ok(),
-        _ => None,
-    };
-    ServerError::new(db.code().code(), db.message())
-        .with_detail(db.detail())
-        .with_hint(db.hint())
-        .with_position(position)
-}
-
-/// Converts an error of the driver; `doing` describes the work that failed.
-pub fn failed(doing: impl AsRef<str>, e: tokio_postgres::Error) -> Error {
-    Error::server(doing, server_error(e))
-}
-
-/// Returns the text of an error, followed by the texts of its causes. A cause whose text is already there is
-/// left out.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(c) = cause {
-        let more = c.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = c.source();
-    }
-    text
 }

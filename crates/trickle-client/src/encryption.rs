@@ -17,7 +17,7 @@ use tokio_rustls::{TlsConnector, client};
 pub(crate) struct Encrypt(Arc<ClientConfig>);
 
 impl Encrypt {
-    pub(super) fn new(config: ClientConfig) -> Encrypt {
+    pub(crate) fn new(config: ClientConfig) -> Encrypt {
         Encrypt(Arc::new(config))
     }
 }
