@@ -1,7 +1,7 @@
 //! The reason why the program stops without a result, and the exit code that says so.
 
+use crate::colour::stderr_colour;
 use crate::finding::{Finding, SqlFile};
-use crate::output::stderr_colour;
 use crate::typed::hidden;
 use serde_json::{Value, json};
 use std::fmt::Write;

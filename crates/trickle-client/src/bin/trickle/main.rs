@@ -5,6 +5,7 @@
 mod advice;
 #[cfg(feature = "bench")]
 mod bench;
+mod colour;
 mod commands;
 mod demo;
 mod failure;
@@ -20,8 +21,9 @@ mod typed;
 mod watch;
 
 use clap::Parser;
+use colour::stderr_colour;
 use commands::{Answer, Command};
-use output::{Output, Surroundings, wants_colour};
+use output::{Output, Surroundings};
 use seeing::Format;
 use settings::Given;
 use std::io::{IsTerminal, Write};
@@ -135,8 +137,7 @@ fn log(cli: &Cli) {
 
 /// Writes a failure to standard error. If standard error is closed, the failure is lost.
 fn report(failure: &failure::Failure, json: bool) -> ExitCode {
-    let text =
-        if json { failure.to_json() } else { failure.render(wants_colour(std::io::stderr().is_terminal())) };
+    let text = if json { failure.to_json() } else { failure.render(stderr_colour()) };
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(failure.code())
 }

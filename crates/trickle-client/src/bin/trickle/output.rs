@@ -2,13 +2,13 @@
 //! output at once, at the end, so that a failure leaves no incomplete result. The exception is the plan of
 //! `trickle apply`, which is shown before its steps are taken.
 
+use crate::colour::{stderr_colour, wants_colour};
 use crate::failure::Failure;
 use crate::settings::Given;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use trickle_client::connect::{Secret, Target};
-pub(crate) use trickle_engine::words::{count, duration};
 
 /// The result of a command, and the options for its form.
 pub(crate) struct Output {
@@ -146,18 +146,6 @@ impl Output {
     }
 }
 
-/// Whether to use colours on a stream; `is_terminal` says whether the stream goes to a terminal. See
-/// <https://no-color.org>.
-pub(crate) fn wants_colour(is_terminal: bool) -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
-    is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
-}
-
-/// Whether standard error goes to a terminal that shows colours.
-pub(crate) fn stderr_colour() -> bool {
-    wants_colour(std::io::stderr().is_terminal())
-}
-
 /// Returns a duration in milliseconds for programs, exact to the microsecond.
 pub(crate) fn milliseconds(d: std::time::Duration) -> f64 {
     d.as_micros() as f64 / 1e3
@@ -167,6 +155,7 @@ pub(crate) fn milliseconds(d: std::time::Duration) -> f64 {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use trickle_engine::words::{count, duration};
 
     #[test]
     fn durations_and_counts_read_well() {

@@ -3,7 +3,7 @@
 use super::create::{Consistency, Mode, schedule_of, snapshots_of_header};
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, count, duration};
+use crate::output::{Output, Tone};
 use crate::query::Typed;
 use crate::server;
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use std::time::Instant;
 use trickle_client::Name;
 use trickle_client::declare::{Declared, Plan, Refused, Step, StepAction};
 use trickle_core::parse::{StatementKind, statements};
+use trickle_engine::words::{count, duration};
 
 /// Make the stream tables of a database equal to the declarations in a directory.
 ///

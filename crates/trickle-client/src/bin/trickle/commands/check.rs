@@ -2,11 +2,12 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, count};
+use crate::output::{Output, Tone};
 use crate::server;
 use serde_json::{Value, json};
 use trickle_client::Checked;
 use trickle_client::registry::Entry;
+use trickle_engine::words::count;
 
 /// Compare stream tables with their queries, row by row.
 ///

@@ -2,8 +2,9 @@
 
 use super::{Answer, Run};
 use crate::advice::{Index, indexes};
+use crate::colour::stderr_colour;
 use crate::failure::Failure;
-use crate::output::{Output, count, duration, milliseconds, stderr_colour};
+use crate::output::{Output, milliseconds};
 use crate::query::{Source, Typed};
 use crate::seeing::bytes;
 use crate::server;
@@ -14,6 +15,7 @@ use std::time::Instant;
 use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, StateSizes, Trickle};
 use trickle_core::schedule::Schedule;
 use trickle_core::types::Type;
+use trickle_engine::words::{count, duration};
 
 /// Create a stream table and fill it.
 ///

@@ -5,12 +5,13 @@ use crate::demo::board::Board;
 use crate::demo::refresher::Refresher;
 use crate::demo::shop::{self, Sizes, VIEWS};
 use crate::failure::Failure;
-use crate::output::{Output, count, duration};
+use crate::output::Output;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Name, NewStreamTable, Session, Settings, Trickle};
+use trickle_engine::words::{count, duration};
 
 /// See trickle at work on a private throw-away PostgreSQL server: a shop, stream tables, live changes, and a
 /// check of every stream table.

@@ -2,13 +2,14 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, duration};
+use crate::output::{Output, Tone};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_client::Session;
 use trickle_engine::Error;
 use trickle_engine::db::Connection;
 use trickle_engine::health::{self, Check, Scheduling, Verdict};
+use trickle_engine::words::duration;
 
 /// Check the server, the role and trickle's objects in the database, and say how to solve each problem.
 ///

@@ -2,11 +2,12 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, duration};
+use crate::output::{Output, Tone};
 use crate::server;
 use serde_json::json;
 use std::time::Duration;
 use trickle_client::{Ending, HistoryEntry, Name};
+use trickle_engine::words::duration;
 
 /// Show the last refreshes of a stream table, newest first.
 #[derive(Debug, clap::Args)]

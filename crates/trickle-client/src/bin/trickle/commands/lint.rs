@@ -5,13 +5,14 @@ use super::{Answer, Run};
 use crate::advice::advice;
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity};
-use crate::output::{Output, count};
+use crate::output::Output;
 use crate::script::{Compiled, Query, Script, misspelt};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use trickle_core::catalog::TableDef;
 use trickle_core::parse::{Comment, find_name};
 use trickle_core::{Cause, Reason, StreamTable};
+use trickle_engine::words::count;
 
 /// Check SQL files without a database: whether each query is incremental, if not why, and what would help.
 ///

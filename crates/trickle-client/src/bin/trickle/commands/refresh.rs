@@ -2,12 +2,13 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, duration, milliseconds};
+use crate::output::{Output, milliseconds};
 use crate::server;
 use serde_json::{Value, json};
 use std::time::Duration;
 use trickle_client::{RefreshOptions, Refreshed};
 use trickle_core::refresh::Phases;
+use trickle_engine::words::duration;
 
 /// Bring stream tables up to date, together with the stream tables that they read.
 ///

@@ -3,7 +3,7 @@
 use super::{Answer, Run};
 use crate::advice::{Index, indexes};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, duration};
+use crate::output::{Output, Tone};
 use crate::progress::Meter;
 use crate::seeing::reader::Reader;
 use crate::{server, watch};
@@ -15,6 +15,7 @@ use trickle_client::{Activity, Mode};
 use trickle_client::{Name, SourceStatus, Status as Standing, Trickle};
 use trickle_core::catalog::TableKind;
 use trickle_core::schedule::Schedule;
+use trickle_engine::words::duration;
 
 /// Show the state of stream tables: mode, schedule, how stale, pending changes, problems.
 #[derive(Debug, clap::Args)]

@@ -2,10 +2,11 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::Output;
 use crate::server;
 use serde_json::json;
 use trickle_client::schema;
+use trickle_engine::words::count;
 
 /// Remove everything of trickle: stream tables, triggers, buffers and the catalog.
 ///

@@ -3,13 +3,14 @@
 use super::status::staleness;
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, count, duration, milliseconds};
+use crate::output::{Output, milliseconds};
 use crate::server;
 use serde_json::json;
 use std::time::Duration;
 use trickle_client::Activity;
 use trickle_client::{Name, Refresher, Status, Trickle};
 use trickle_core::schedule::Schedule;
+use trickle_engine::words::{count, duration};
 
 /// Wait until all changes that were committed before are visible in a stream table.
 ///

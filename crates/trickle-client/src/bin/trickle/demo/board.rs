@@ -2,13 +2,14 @@
 //! recompute, and the lag.
 
 use super::shop::VIEWS;
-use crate::output::{Output, Tone, count, duration, milliseconds};
+use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio_postgres::{Client, Row};
 use trickle_client::{Checked, Result, failed};
+use trickle_engine::words::{count, duration};
 
 /// All stream tables of the demo.
 #[derive(Default)]

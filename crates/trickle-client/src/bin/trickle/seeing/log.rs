@@ -1,8 +1,7 @@
 //! The refresher's log: lines for people, or documents for programs.
 
 use super::metrics::phases;
-use crate::output::{count, duration, wants_colour};
-use std::io::IsTerminal;
+use crate::colour::stderr_colour;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
@@ -10,6 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use trickle_client::Refreshed;
 use trickle_client::daemon::Event;
 use trickle_core::refresh::Action;
+use trickle_engine::words::{count, duration};
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -23,7 +23,7 @@ pub(crate) enum Format {
 
 /// Starts to log to standard error. `refresher` is the format of a refresher's log, whose lines have times.
 pub(crate) fn start(level: LevelFilter, refresher: Option<Format>) {
-    let ansi = wants_colour(std::io::stderr().is_terminal());
+    let ansi = stderr_colour();
     let lines =
         || tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(ansi);
     let registry = tracing_subscriber::registry().with(level);

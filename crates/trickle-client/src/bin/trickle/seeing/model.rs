@@ -1,6 +1,5 @@
 //! The state of the stream tables of a database, as it is shown to people.
 
-use crate::output::duration;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +11,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::catalog::TableKind;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_engine::health::OpenTransaction;
+use trickle_engine::words::duration;
 
 /// The number of periods after which a stream table that is behind counts as late. One period passes until
 /// the refresher looks at the stream table, and one is for the refresh.

@@ -4,12 +4,12 @@
 use super::model::{Health, Snapshot, Table, bytes};
 use super::picture;
 use super::reader::View;
-use crate::output::{count, duration};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 use trickle_client::Activity;
+use trickle_engine::words::{count, duration};
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");

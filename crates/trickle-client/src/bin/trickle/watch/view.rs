@@ -4,7 +4,6 @@ mod columns;
 
 use self::columns::{COLUMNS, Column, Fitted, GAP, middle, start, width};
 use super::state::{Sort, Watched};
-use crate::output::{count, duration};
 use crate::seeing::model::{Health, Table as Standing};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,6 +11,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 use std::time::{Duration, Instant};
+use trickle_engine::words::{count, duration};
 
 /// The number of lines with details of the chosen row, if the screen is high enough.
 const TOLD: u16 = 9;
