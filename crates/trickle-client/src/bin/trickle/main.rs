@@ -18,7 +18,6 @@ mod seeing;
 mod server;
 mod settings;
 mod typed;
-mod watch;
 
 use clap::Parser;
 use colour::stderr_colour;

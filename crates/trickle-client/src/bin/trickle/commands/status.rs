@@ -1,12 +1,14 @@
 //! `trickle status`
 
+mod watch;
+
 use super::{Answer, Run};
 use crate::advice::{Index, indexes};
 use crate::failure::Failure;
 use crate::output::{Output, Tone};
 use crate::progress::Meter;
 use crate::seeing::reader::Reader;
-use crate::{server, watch};
+use crate::server;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;

@@ -19,18 +19,18 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "watch")]
-pub(crate) use terminal::show;
+pub(super) use terminal::show;
 
 /// Returns an error, since this program was built without the view.
 #[cfg(not(feature = "watch"))]
-pub(crate) async fn show(_: Reader, _: Duration, _: String) -> Result<Answer, Failure> {
+pub(super) async fn show(_: Reader, _: Duration, _: String) -> Result<Answer, Failure> {
     let text = "this trickle was built without the view of the terminal";
     Err(Failure::failed(text).hint("Build it with the feature watch, which is on by default, or use --json."))
 }
 
 /// Prints one JSON document in each interval, one a line, until nobody reads standard output any more. A read
 /// that fails is printed as a line, too, and is tried again.
-pub(crate) async fn lines(mut reader: Reader, interval: Duration) -> Result<Answer, Failure> {
+pub(super) async fn lines(mut reader: Reader, interval: Duration) -> Result<Answer, Failure> {
     loop {
         let started = Instant::now();
         let document = match reader.read().await {
