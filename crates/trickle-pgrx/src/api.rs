@@ -1,17 +1,15 @@
 //! The SQL API's functions that create, alter, refresh and drop stream tables, in schema `pgtrickle`.
 
 use crate::gucs;
-use crate::inside::done;
+use crate::inside::{attempt, done};
 use crate::raise::raise_in;
 use crate::unsafe_pg::{Acting, Path, SHUT, ServerConnection};
 use crate::workers;
 use pgrx::prelude::*;
-use std::cell::RefCell;
 use trickle_engine::db::Connection;
 use trickle_engine::schema::LETS_OWNER_IN;
 use trickle_engine::{
-    Alteration, ConnectionCache, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions,
-    Result, Settings, Trickle,
+    Alteration, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Result, Trickle,
 };
 
 #[pg_schema]
@@ -175,12 +173,6 @@ mod pgtrickle {
     }
 }
 
-thread_local! {
-    /// Knowledge about the database that this process keeps from call to call. A call that fails discards
-    /// this knowledge.
-    static CACHE: RefCell<ConnectionCache> = RefCell::default();
-}
-
 /// Options of a new stream table. NULL stands for the default, except for the schedule, where NULL means that
 /// only refreshes by hand are made.
 struct Options<'o> {
@@ -225,18 +217,6 @@ pub(crate) fn about<T>(
         Ok(done) => done,
         Err(e) => raise_in(&e, query),
     }
-}
-
-/// Runs `work` on the database's stream tables, and ends everything that it began.
-pub(crate) async fn attempt<T>(
-    inside: ServerConnection,
-    settings: Settings,
-    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>,
-) -> Result<T> {
-    let mut trickle = Trickle::open(inside, settings).await?.with_cache(CACHE.take());
-    let worked = work(&mut trickle).await?;
-    CACHE.set(trickle.into_cache());
-    Ok(worked)
 }
 
 /// The privilege on a table that allows refreshing it, from PostgreSQL 17 on.

@@ -5,9 +5,8 @@
 //! that. An error of the engine does not stop the user's command, since the next refresh finds the same
 //! change by itself.
 
-use crate::api::attempt;
 use crate::gucs;
-use crate::inside::done;
+use crate::inside::{attempt, done};
 use crate::raise::raise;
 use crate::unsafe_pg::{Acting, ServerConnection, catalog_owner};
 use pgrx::prelude::*;

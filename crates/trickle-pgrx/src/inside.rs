@@ -1,5 +1,5 @@
 //! Implements [`Connection`] and [`RefreshDriver`] inside the server, where each call returns its answer at
-//! once.
+//! once, and runs work on stream tables over such a connection.
 
 use crate::gucs;
 use crate::unsafe_pg::{Board, Limit, Plan, Scheduled, ServerConnection};
@@ -17,7 +17,7 @@ use trickle_engine::db::{
     SendForm, ServerError,
 };
 use trickle_engine::say::Voice;
-use trickle_engine::{Error, Result};
+use trickle_engine::{ConnectionCache, Error, Result, Settings, Trickle};
 
 /// Runs a future that never waits, and returns its result. A future that would wait raises an error.
 pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
@@ -25,6 +25,24 @@ pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
         Some(done) => done,
         None => pgrx::error!("something waits for an answer that is there"),
     }
+}
+
+thread_local! {
+    /// Knowledge about the database that this process keeps from call to call. A call that fails discards
+    /// this knowledge.
+    static CACHE: RefCell<ConnectionCache> = RefCell::default();
+}
+
+/// Runs `work` on the database's stream tables, and ends everything that it began.
+pub(crate) async fn attempt<T>(
+    inside: ServerConnection,
+    settings: Settings,
+    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>,
+) -> Result<T> {
+    let mut trickle = Trickle::open(inside, settings).await?.with_cache(CACHE.take());
+    let worked = work(&mut trickle).await?;
+    CACHE.set(trickle.into_cache());
+    Ok(worked)
 }
 
 impl Connection for ServerConnection {

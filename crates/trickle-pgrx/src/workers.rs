@@ -10,9 +10,8 @@ pub(crate) use planner::{plan, suspend_after};
 pub(crate) use refresher::refresh_for;
 pub(crate) use scheduler::schedule;
 
-use crate::api::attempt;
 use crate::gucs;
-use crate::inside::done;
+use crate::inside::{attempt, done};
 use crate::unsafe_pg::{Acting, Board, Scheduled, ServerConnection};
 use pgrx::bgworkers::{
     BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
