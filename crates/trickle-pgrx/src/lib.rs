@@ -12,6 +12,7 @@ mod gucs;
 mod inside;
 mod install;
 mod raise;
+mod restored;
 mod unsafe_pg;
 mod workers;
 

@@ -3,7 +3,7 @@
 
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
-use crate::install::rehomed_when_restored;
+use crate::restored::rehomed_when_restored;
 use crate::unsafe_pg::{Admission, AtWork, Board, Hire, Job, PLACES, Scheduled, ServerConnection};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
