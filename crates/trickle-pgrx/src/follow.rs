@@ -8,7 +8,7 @@
 use crate::gucs;
 use crate::inside::{attempt, done};
 use crate::raise::raise;
-use crate::unsafe_pg::{Acting, ServerConnection, catalog_owner};
+use crate::unsafe_pg::{Acting, FollowedRemoval, ServerConnection, catalog_owner};
 use pgrx::prelude::*;
 use trickle_core::catalog::TableId;
 use trickle_engine::{Error, Followed, Removal, Result, Trickle};
@@ -139,38 +139,40 @@ fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
 
 /// A command that takes partitions from captured tables. The buffers of these tables have the rows of the
 /// partitions as deleted rows.
-pub(crate) struct Left {
+pub(crate) struct CapturedRemoval {
     removal: Removal,
     followed: Vec<Followed>,
 }
 
-/// Follows a command that is about to take partitions from their parents. The caller has checked that the
-/// user may run the command. Returns `None` where no captured table has the rows of the partitions as
-/// changes. An error about a lock is raised for the user, since the command would otherwise wait for the same
-/// lock once more.
-pub(crate) fn partitions_leave(removal: Removal) -> Option<Left> {
-    let _acting = Acting::begin(catalog_owner()?.to_u32());
-    let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&removal).await;
-    let followed = match done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
-        Ok(followed) => followed,
-        Err(e) if matches!(e.sqlstate(), Some("55P03" | "40P01" | "57014")) => raise(&e),
-        Err(e) => {
-            tell(&e);
-            return None;
-        }
-    };
-    (!followed.is_empty()).then_some(Left { removal, followed })
-}
+impl FollowedRemoval for CapturedRemoval {
+    /// Follows a command that is about to take partitions from their parents. Returns `None` where no
+    /// captured table has the rows of the partitions as changes. An error about a lock is raised for the
+    /// user, since the command would otherwise wait for the same lock once more.
+    fn begin(removal: Removal) -> Option<CapturedRemoval> {
+        let _acting = Acting::begin(catalog_owner()?.to_u32());
+        let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&removal).await;
+        let followed = match done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await })
+        {
+            Ok(followed) => followed,
+            Err(e) if matches!(e.sqlstate(), Some("55P03" | "40P01" | "57014")) => raise(&e),
+            Err(e) => {
+                tell(&e);
+                return None;
+            }
+        };
+        (!followed.is_empty()).then_some(CapturedRemoval { removal, followed })
+    }
 
-/// Ends, after a command, the capture that [`partitions_leave`] began before the command. An error makes the
-/// command fail, since the buffers have rows as deleted, and not even a mark could be left.
-pub(crate) fn partitions_left(left: &Left) {
-    let Some(owner) = catalog_owner() else { return };
-    let _acting = Acting::begin(owner.to_u32());
-    let work =
-        async |t: &mut Trickle<ServerConnection>| t.partitions_left(&left.followed, &left.removal).await;
-    if let Err(e) = done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
-        raise(&e);
+    /// Ends, after a command, the capture that began before the command. An error makes the command fail,
+    /// since the buffers have rows as deleted, and not even a mark could be left.
+    fn end(&self) {
+        let Some(owner) = catalog_owner() else { return };
+        let _acting = Acting::begin(owner.to_u32());
+        let work =
+            async |t: &mut Trickle<ServerConnection>| t.partitions_left(&self.followed, &self.removal).await;
+        if let Err(e) = done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
+            raise(&e);
+        }
     }
 }
 

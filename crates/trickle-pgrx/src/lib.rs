@@ -24,7 +24,7 @@ pub extern "C-unwind" fn _PG_init() {
     gucs::define();
     unsafe_pg::reserve_settings();
     unsafe_pg::watch_statements();
-    unsafe_pg::watch_commands();
+    unsafe_pg::watch_commands::<follow::CapturedRemoval>();
     if unsafe_pg::note_preloading() {
         workers::register();
     }

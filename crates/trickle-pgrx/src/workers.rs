@@ -6,13 +6,11 @@ mod planner;
 mod refresher;
 mod scheduler;
 
-pub(crate) use planner::{plan, suspend_after};
-pub(crate) use refresher::refresh_for;
-pub(crate) use scheduler::schedule;
+pub(crate) use planner::suspend_after;
 
 use crate::gucs;
 use crate::inside::{attempt, done};
-use crate::unsafe_pg::{Acting, Board, Scheduled, ServerConnection};
+use crate::unsafe_pg::{Acting, Board, Scheduled, ServerConnection, entry_points};
 use pgrx::bgworkers::{
     BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
     DynamicBackgroundWorker, SignalWakeFlags,
@@ -41,6 +39,18 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// Pause after an error.
 const TROUBLE: Duration = Duration::from_secs(5);
 
+entry_points! {
+    /// Runs the launcher, which starts all schedulers.
+    pg_trickle_launcher => launch,
+    /// Runs the scheduler of a database.
+    pg_trickle_scheduler => scheduler::schedule,
+    /// Runs a refresher. The argument is the number of the refresher's place on the board, which a scheduler
+    /// took for the refresher.
+    pg_trickle_refresher => refresher::refresh_for,
+    /// Runs a planner, for one stream table of one database.
+    pg_trickle_planner => planner::plan,
+}
+
 /// Name of the launcher's process.
 const LAUNCHER: &CStr = c"pg_trickle launcher";
 
@@ -57,13 +67,6 @@ pub(crate) fn register() {
         .load();
     Board::request();
     Scheduled::watch_drops();
-}
-
-/// Ends the processes that refresh a database, since DROP DATABASE fails while a session is connected to the
-/// database. DROP DATABASE causes the call, in its own transaction, after the server has checked that the
-/// role may drop the database.
-pub(crate) fn end(database: pg_sys::Oid) {
-    Board::of_database(database.to_u32()).into_iter().for_each(Scheduled::end);
 }
 
 /// Starts a background process of the server; `None` if the server has no room for another.
@@ -96,7 +99,7 @@ pub(crate) fn start_when_committed() {
 }
 
 /// Runs the launcher, in a process of its own.
-pub(crate) fn launch() {
+fn launch(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(None, LAUNCHER);
     let mut known: BTreeMap<u32, Launched> = BTreeMap::new();

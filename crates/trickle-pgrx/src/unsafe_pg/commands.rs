@@ -2,7 +2,6 @@
 //! hook sees them before the server runs them, while the rows can still be read.
 
 use super::rights::{Class, is_at_work, nodes};
-use crate::follow::{Left, partitions_leave, partitions_left};
 use pgrx::pg_sys;
 use std::ffi::c_char;
 use trickle_engine::{Leaving, Removal};
@@ -10,13 +9,23 @@ use trickle_engine::{Leaving, Removal};
 /// The hook that was installed before. The hook of this library calls it.
 static mut NEXT: pg_sys::ProcessUtility_hook_type = None;
 
-/// Installs the hook that looks at each command.
-pub(crate) fn watch_commands() {
+/// The work before and after a command that takes partitions from their parents. The value holds the facts
+/// that the work after the command needs.
+pub(crate) trait FollowedRemoval: Sized + 'static {
+    /// Does the work before the command. Returns `None` where no work is to be done after the command. The
+    /// caller has checked that the user may run the command.
+    fn begin(removal: Removal) -> Option<Self>;
+    /// Does the work after the command.
+    fn end(&self);
+}
+
+/// Installs the hook that looks at each command. `F` follows the commands that take partitions.
+pub(crate) fn watch_commands<F: FollowedRemoval>() {
     // SAFETY: the server is loading the library, in its one thread. A hook that was installed before is still
     // called.
     unsafe {
         NEXT = pg_sys::ProcessUtility_hook;
-        pg_sys::ProcessUtility_hook = Some(command);
+        pg_sys::ProcessUtility_hook = Some(command::<F>);
     }
 }
 
@@ -36,7 +45,7 @@ unsafe extern "C-unwind" {
 }
 
 /// Runs a command; called by the server. Errors of the command pass through.
-unsafe extern "C-unwind" fn command(
+unsafe extern "C-unwind" fn command<F: FollowedRemoval>(
     statement: *mut pg_sys::PlannedStmt,
     text: *const c_char,
     read_only_tree: bool,
@@ -49,32 +58,33 @@ unsafe extern "C-unwind" fn command(
     // SAFETY: the next hook was set as the library was loaded, and gets the arguments of this call. The
     // command belongs to the server, which keeps it until the call ends.
     unsafe {
-        let left = before(statement);
+        let followed = before::<F>(statement);
         let next = NEXT.unwrap_or(standard_ProcessUtility);
         next(statement, text, read_only_tree, context, params, environment, receiver, completion);
-        after(left);
+        after(followed);
     }
 }
 
-/// Captures the rows of the partitions that the command takes. Returns null where no rows were captured.
-/// Otherwise the value belongs to the current memory context, which frees the value even if the command
-/// raises an error.
+/// Does the work before the command. Returns null where no work is to be done after the command. Otherwise
+/// the value belongs to the current memory context, which frees the value even if the command raises an
+/// error.
 #[pgrx::pg_guard]
-unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
+unsafe extern "C-unwind" fn before<F: FollowedRemoval>(statement: *mut pg_sys::PlannedStmt) -> *mut F {
     // SAFETY: the server calls the hook with a valid statement.
     let found = unsafe { partitions_of((*statement).utilityStmt) };
-    match found.and_then(partitions_leave) {
-        Some(left) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(left),
+    match found.and_then(F::begin) {
+        Some(followed) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(followed),
         None => std::ptr::null_mut(),
     }
 }
 
+/// Does the work after the command. The value is null where there is no such work.
 #[pgrx::pg_guard]
-unsafe extern "C-unwind" fn after(left: *mut Left) {
+unsafe extern "C-unwind" fn after<F: FollowedRemoval>(followed: *mut F) {
     // SAFETY: the value was made by `before` in this call of the hook, in a memory context that lives as long
     // as the command.
-    if let Some(left) = unsafe { left.as_ref() } {
-        partitions_left(left);
+    if let Some(followed) = unsafe { followed.as_ref() } {
+        followed.end();
     }
 }
 

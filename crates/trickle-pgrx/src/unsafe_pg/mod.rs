@@ -16,7 +16,8 @@ mod tests;
 mod values;
 
 pub(crate) use board::{Admission, AtWork, Board, Hire, Job, Next, PLACES};
-pub(crate) use commands::watch_commands;
+pub(crate) use commands::{FollowedRemoval, watch_commands};
+pub(crate) use entries::entry_points;
 pub(crate) use plan::Plan;
 pub(crate) use process::{
     Acting, Limit, Scheduled, is_preloaded, is_wait_limited, note_preloading, reserve_settings,

@@ -1,6 +1,6 @@
 //! The server processes that refresh on schedule, and the roles as which they act.
 
-use super::{SHUT, ServerConnection};
+use super::{Board, SHUT, ServerConnection};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::{FromDatum, pg_sys};
 use std::ffi::{CStr, c_void};
@@ -54,8 +54,10 @@ unsafe extern "C-unwind" {
 /// The object access hook that was installed before. The hook of this library calls it.
 static mut NEXT_TOLD: pg_sys::object_access_hook_type = None;
 
-/// Ends the processes that refresh a database, when the database is dropped. The server calls the function
-/// whenever a session makes, alters or drops an object.
+/// Ends the processes that refresh a database, when the database is dropped, since DROP DATABASE fails while
+/// a session is connected to the database. The server calls the function whenever a session makes, alters or
+/// drops an object. DROP DATABASE causes the call in its own transaction, after the server has checked that
+/// the role may drop the database.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn accessed(
     access: pg_sys::ObjectAccessType::Type,
@@ -71,7 +73,7 @@ unsafe extern "C-unwind" fn accessed(
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, arg)) };
     }
     if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::DatabaseRelationId {
-        crate::workers::end(object);
+        Board::of_database(object.to_u32()).into_iter().for_each(Scheduled::end);
     }
 }
 

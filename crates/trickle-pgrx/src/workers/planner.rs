@@ -44,7 +44,7 @@ pub(crate) fn suspend_after(id: TableId) {
 }
 
 /// Runs the planner. Its argument holds the database and the table.
-pub(crate) fn plan(task: pg_sys::Datum) {
+pub(super) fn plan(task: pg_sys::Datum) {
     let Some((database, id)) = Scheduled::task(task) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(Some(database), NAME);

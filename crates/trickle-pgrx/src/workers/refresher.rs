@@ -21,7 +21,7 @@ pub(super) fn start(hire: Hire) -> Option<DynamicBackgroundWorker> {
 }
 
 /// Runs a refresher, in a process of its own.
-pub(crate) fn refresh_for(place: pg_sys::Datum) {
+pub(super) fn refresh_for(place: pg_sys::Datum) {
     let Some(database) = Scheduled::place(place).and_then(Board::arrive) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(Some(pg_sys::Oid::from(database)), NAME);

@@ -62,7 +62,7 @@ pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroun
 }
 
 /// Runs the scheduler of a database, in a process of its own.
-pub(crate) fn schedule(database: pg_sys::Datum) {
+pub(super) fn schedule(database: pg_sys::Datum) {
     let Some(database) = Scheduled::oid(database) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     match Board::schedule(database.to_u32()) {
