@@ -267,7 +267,7 @@ impl Target {
 }
 
 impl Connect for Target {
-    fn connect(&self) -> Pin<Box<dyn Future<Output = crate::Result<Session>> + '_>> {
+    fn connect(&self) -> Pin<Box<dyn Future<Output = trickle_engine::Result<Session>> + '_>> {
         Box::pin(async move {
             let (client, way) = self.reach().await?;
             Ok(Session::new(client).reached(way))

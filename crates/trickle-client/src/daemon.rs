@@ -8,7 +8,7 @@ mod lead;
 
 use crate::cancel::Cancel;
 use crate::session::{Connect, Session};
-use crate::{Trickle, connections};
+use crate::session::{Trickle, connections};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lead::{Keeper, Leadership};

@@ -28,7 +28,7 @@ pub mod throwaway;
 
 pub use cancel::Cancel;
 pub use error::failed;
-pub use session::{Connect, Session, connections};
+pub use session::{Connect, Session, Trickle, connections};
 pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
@@ -38,6 +38,3 @@ pub use trickle_engine::{
     RefreshMode, RefreshOptions, Refreshed, Refresher, Result, Settings, SourceStatus, StateSizes, Status,
     Waited, capture, catalog, locks, progress, registry, schema,
 };
-
-/// A database with a trickle catalog, over a connection of this crate.
-pub type Trickle = trickle_engine::Trickle<Session>;

@@ -20,6 +20,9 @@ use trickle_engine::db::{Timed, first_words};
 use trickle_engine::{Error, Result};
 use values::type_of;
 
+/// A database with a trickle catalog, over a connection of this crate.
+pub type Trickle = trickle_engine::Trickle<Session>;
+
 /// A connection to a server. Dropping the session closes the connection, and the server rolls back an open
 /// transaction.
 pub struct Session {

@@ -21,54 +21,12 @@ mod typed;
 
 use clap::Parser;
 use colour::stderr_colour;
-use commands::{Answer, Command};
+use commands::{Answer, Cli, Command};
 use output::{Output, Surroundings};
 use seeing::Format;
-use settings::Given;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
-use trickle_client::connect::Secret;
-
-/// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the
-/// server.
-#[derive(Debug, Parser)]
-#[command(name = "trickle", version, max_term_width = 100)]
-#[command(
-    after_help = "Exit codes: 0 done; 1 the check or the work failed; 2 wrong usage or bad input; 3 no \
-                        connection; 4 something would be done (apply --dry-run --exit-code)."
-)]
-struct Cli {
-    #[command(flatten)]
-    global: Global,
-    #[command(subcommand)]
-    command: Command,
-}
-
-/// The options that every command understands.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Global options")]
-struct Global {
-    /// Server and database: a postgres:// URL, key=value pairs or a database name [default: $DATABASE_URL,
-    /// else the PG… variables and libpq's defaults].
-    #[arg(long, global = true, value_name = "URL")]
-    database_url: Option<Secret>,
-    /// Print the result as one JSON document; a failure is a line on standard error, {"error": {…}}.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Print no progress, and only those parts of the result that are wrong.
-    #[arg(long, short, global = true)]
-    quiet: bool,
-    /// Log more on standard error; -vv and -vvv log still more.
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// Read settings from this file [default: trickle.toml in the current directory, if there is one].
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    settings: Given,
-}
 
 fn main() -> ExitCode {
     // A shell that asks for completions passes an incomplete command line, so the shell is answered before
@@ -139,31 +97,4 @@ fn report(failure: &failure::Failure, json: bool) -> ExitCode {
     let text = if json { failure.to_json() } else { failure.render(stderr_colour()) };
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(failure.code())
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_sound() {
-        super::Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_and_option_says_what_it_does() {
-        let mut program = super::Cli::command();
-        program.build();
-        let silent = |c: &clap::Command| {
-            let of =
-                c.get_arguments().filter(|a| a.get_help().is_none_or(|h| h.to_string().trim().is_empty()));
-            of.map(|a| format!("{} {}", c.get_name(), a.get_id())).collect::<Vec<_>>()
-        };
-        let mut all = silent(&program);
-        for command in program.get_subcommands() {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-            all.extend(silent(command));
-        }
-        assert!(all.is_empty(), "{all:#?}");
-    }
 }

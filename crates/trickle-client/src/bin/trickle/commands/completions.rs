@@ -47,7 +47,7 @@ impl Run for Completions {
 
 /// Answers and exits, if a shell asks how a command line may continue.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(crate::Cli::command).var(ASKS).complete();
+    CompleteEnv::with_factory(super::Cli::command).var(ASKS).complete();
 }
 
 /// Completes the name of a stream table.

@@ -16,7 +16,7 @@ pub(crate) struct Man {
 
 impl Run for Man {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
-        let mut program = crate::Cli::command();
+        let mut program = super::Cli::command();
         program.build();
         let page = match &self.command {
             None => program,

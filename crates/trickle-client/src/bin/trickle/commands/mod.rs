@@ -27,6 +27,7 @@ mod enable;
 mod explain;
 mod history;
 mod init;
+mod line;
 mod lint;
 mod man;
 mod pause;
@@ -41,6 +42,7 @@ mod wait;
 use crate::failure::Failure;
 use crate::output::Output;
 pub(crate) use completions::answer as answer_shell;
+pub(crate) use line::Cli;
 
 /// The outcome of a command that has a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
