@@ -78,19 +78,19 @@ impl Error {
     }
 
     /// Reports that the text is not SQL (42601).
-    pub fn syntax(message: impl Into<String>) -> Self {
+    pub(crate) fn syntax(message: impl Into<String>) -> Self {
         Self::new(Kind::Syntax, "42601", message)
     }
     /// Reports that a table does not exist (42P01).
-    pub fn unknown_table(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_table(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P01", message)
     }
     /// Reports that a column does not exist (42703).
-    pub fn unknown_column(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_column(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42703", message)
     }
     /// Reports that a name means more than one thing (42702).
-    pub fn ambiguous(message: impl Into<String>) -> Self {
+    pub(crate) fn ambiguous(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42702", message)
     }
     /// Reports that two columns of a result have one name (42701).
@@ -98,35 +98,35 @@ impl Error {
         Self::new(Kind::Name, "42701", message)
     }
     /// Reports that two tables of a FROM have one name (42712).
-    pub fn duplicate_alias(message: impl Into<String>) -> Self {
+    pub(crate) fn duplicate_alias(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42712", message)
     }
     /// Reports that a query names more columns than a relation has (42P10).
-    pub fn missing_columns(message: impl Into<String>) -> Self {
+    pub(crate) fn missing_columns(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P10", message)
     }
     /// Reports that a function or operator does not exist for these argument types (42883).
-    pub fn unknown_function(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_function(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42883", message)
     }
     /// Reports that types do not match (42804).
-    pub fn type_mismatch(message: impl Into<String>) -> Self {
+    pub(crate) fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(Kind::Type, "42804", message)
     }
     /// Reports that SQL forbids a well-formed query, such as one with an ungrouped column (42803).
-    pub fn grouping(message: impl Into<String>) -> Self {
+    pub(crate) fn grouping(message: impl Into<String>) -> Self {
         Self::new(Kind::Type, "42803", message)
     }
     /// Reports a query that is deeper or longer than the engine accepts (54001).
-    pub fn too_complex(message: impl Into<String>) -> Self {
+    pub(crate) fn too_complex(message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, "54001", message)
     }
     /// Reports that an object has more parts than PostgreSQL accepts (SQLSTATE class 54).
-    pub fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, sqlstate, message)
     }
     /// Reports that the plan of a query has more operators or columns than the engine accepts (54001).
-    pub fn too_large(most: usize, of: &str) -> Self {
+    pub(crate) fn too_large(most: usize, of: &str) -> Self {
         Self::new(Kind::TooLarge, "54001", format!("a plan of more than {most} {of}"))
     }
     /// Reports that a plan breaks an operator's contract (XX000). The cause is a bug in a rule, which is
@@ -141,7 +141,7 @@ impl Error {
     }
     /// Reports an error that an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22
     /// or 21).
-    pub fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::Data, sqlstate, message)
     }
     /// Reports that a setting, schedule or option is not valid (22023).
@@ -149,23 +149,23 @@ impl Error {
         Self::new(Kind::Setting, "22023", message)
     }
     /// Reports a window that SQL forbids (42P20).
-    pub fn windowing(message: impl Into<String>) -> Error {
+    pub(crate) fn windowing(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P20", message)
     }
     /// Reports that an object of this name does not exist (42704).
-    pub fn unknown_object(message: impl Into<String>) -> Error {
+    pub(crate) fn unknown_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Name, "42704", message)
     }
     /// Reports a reference to a column or position where SQL forbids such a reference (42P10).
-    pub fn invalid_reference(message: impl Into<String>) -> Error {
+    pub(crate) fn invalid_reference(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P10", message)
     }
     /// Reports that an object is not of the required kind (42809).
-    pub fn wrong_object(message: impl Into<String>) -> Error {
+    pub(crate) fn wrong_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42809", message)
     }
     /// Reports that PostgreSQL itself does not implement a construct (0A000).
-    pub fn unsupported(message: impl Into<String>) -> Error {
+    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "0A000", message)
     }
     /// Reports that stream tables depend on each other in a cycle, or that a query refers to itself in a form
@@ -174,7 +174,7 @@ impl Error {
         Self::new(Kind::Cycle, "42P19", message)
     }
     /// Reports that other objects depend on the object to be dropped (2BP01).
-    pub fn dependents(message: impl Into<String>) -> Self {
+    pub(crate) fn dependents(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "2BP01", message)
     }
     /// Reports a state that cannot occur (XX000).

@@ -241,7 +241,7 @@ impl Frontier {
     /// Whether the frontier belongs to this database of this server. Transaction ids are meaningless in
     /// another database (after dump and restore, on a new server, in a copied database), so a mismatch causes
     /// a full refresh.
-    pub fn matches(&self, system: i64, database: u32) -> bool {
+    pub(crate) fn matches(&self, system: i64, database: u32) -> bool {
         self.system == system && self.database == database
     }
 
@@ -252,14 +252,8 @@ impl Frontier {
     }
     /// Returns the transactions that are counted up to a command, ascending by id. A frontier made by
     /// [`Frontier::new`] has at most one such transaction.
-    pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
+    pub(crate) fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
-    }
-    /// Returns the transaction below which every row is counted. A scan for uncounted rows starts at this
-    /// transaction. The result is the snapshot's `xmin`, since partly counted transactions are not visible in
-    /// the snapshot.
-    pub fn scan_from(&self) -> Xid {
-        self.snapshot.xmin()
     }
 
     /// Returns the least uncounted command of a transaction. Returns `u64::MAX` if all commands of the
@@ -377,10 +371,11 @@ impl Window<'_> {
         self.high.contains(xid, command) && !self.low.contains(xid, command)
     }
     /// Returns a range `from..to` of transactions. No row of a transaction outside this range is in the
-    /// window. The range tells which buffer segments must be read.
+    /// window. The range tells which buffer segments must be read. It starts at the `xmin` of `low`: every
+    /// row below it is counted, since partly counted transactions are not visible in the snapshot.
     pub fn bounds(&self) -> (Xid, Xid) {
         let own = self.high.partial.keys().next_back().map_or(0, |x| x + 1);
-        (self.low.scan_from(), self.high.snapshot.xmax().max(own))
+        (self.low.snapshot.xmin(), self.high.snapshot.xmax().max(own))
     }
     /// Whether the window can contain no row, since every row in `high` is in `low`.
     pub fn is_empty(&self) -> bool {

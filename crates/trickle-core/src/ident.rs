@@ -38,7 +38,7 @@ impl Ident {
         Ident(Name::Shared(Arc::from(name.as_ref())))
     }
     /// Makes an identifier from a name that the engine itself chose.
-    pub const fn fixed(name: &'static str) -> Ident {
+    pub(crate) const fn fixed(name: &'static str) -> Ident {
         Ident(Name::Fixed(name))
     }
     /// Returns the identifier that consists of this name and `suffix`. The name is shortened where PostgreSQL
@@ -56,7 +56,7 @@ impl Ident {
     }
     /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case. If the
     /// name is a keyword, the keyword must be unreserved.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         let name = self.as_str();
         let Some(first) = name.bytes().next() else { return false };
         if KINDS[usize::from(first)] != LETTER {
@@ -171,23 +171,23 @@ const FIRST: usize = 2;
 
 /// The set of the names that are in use. It never hands out the same name twice.
 #[derive(Clone, Debug, Default)]
-pub struct NameSet {
+pub(crate) struct NameSet {
     /// The names in use, each with the number that is tried next if the name is wanted again.
     taken: FastMap<Ident, usize>,
 }
 
 impl NameSet {
     /// Makes an empty set of names.
-    pub fn new() -> NameSet {
+    pub(crate) fn new() -> NameSet {
         NameSet::default()
     }
     /// Marks a name as in use, so that the set does not hand it out.
-    pub fn reserve(&mut self, name: Ident) {
+    pub(crate) fn reserve(&mut self, name: Ident) {
         self.taken.entry(name).or_insert(FIRST);
     }
     /// Returns `wanted`. If `wanted` is in use, returns `wanted` with a number appended. The returned name is
     /// not empty, and is at most as long as PostgreSQL allows.
-    pub fn fresh(&mut self, wanted: &str) -> Ident {
+    pub(crate) fn fresh(&mut self, wanted: &str) -> Ident {
         self.give(wanted, || Ident::new(wanted))
     }
     /// Returns a name like [`NameSet::fresh`]. If the returned name is `wanted` itself, both identifiers

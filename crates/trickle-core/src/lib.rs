@@ -88,13 +88,27 @@
 //!
 //! The crate needs Rust 1.95 or later. The feature `testing` adds the generators and laws with which this
 //! crate is tested. This feature also makes public the modules that compile a query: `agg`, `delta`, `expr`,
-//! `lower`, `opt`, `rel` and `window`. Their items may change in every release.
+//! `lower`, `opt`, `rel` and `window`, and more items of `apply`, `eval`, `graph` and `sql`. These items may
+//! change in every release.
 #![cfg_attr(test, expect(clippy::too_many_lines, reason = "some tests go through a long list of queries"))]
 #![warn(clippy::doc_markdown)]
 #![cfg_attr(
     not(feature = "testing"),
     allow(dead_code, unreachable_pub, unused_imports, reason = "tests use more items than embedders do")
 )]
+
+/// Re-exports items that only tests use outside of this crate. The items are public with the feature
+/// `testing`, and visible in the crate without it.
+macro_rules! for_tests {
+    ($(use $module:ident::$items:tt;)+) => {
+        $(
+            #[cfg(feature = "testing")]
+            pub use $module::$items;
+            #[cfg(not(feature = "testing"))]
+            pub(crate) use $module::$items;
+        )+
+    };
+}
 
 pub mod access;
 #[cfg(feature = "testing")]
@@ -146,7 +160,7 @@ mod table;
 pub mod testing;
 pub mod typecheck;
 pub mod types;
-pub mod values;
+mod values;
 pub mod verdict;
 pub mod vocabulary;
 #[cfg(feature = "testing")]

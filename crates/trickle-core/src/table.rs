@@ -67,7 +67,7 @@ impl ColumnDef {
         ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None, number: 0, type_id: 0 }
     }
     /// Whether queries read the column's values just as the table stores them.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.is_stored() && self.read_as.is_none()
     }
     /// Whether the table stores the column's values.

@@ -11,8 +11,7 @@ use crate::trickle::Trickle;
 use std::pin::Pin;
 use trickle_core::graph::Unsettled;
 use trickle_core::refresh::{Kind, Setting, Statement};
-use trickle_core::sql::ast::Scalar;
-use trickle_core::sql::{Ident, image};
+use trickle_core::sql::{Ident, image_of};
 use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
 use trickle_core::vocabulary::{Activity, Initiator};
@@ -178,8 +177,7 @@ async fn comparison(
         grouped.push(alias.clone());
         let settled =
             open.as_ref().is_some_and(|open| !open.columns().contains(i) && !open.rounded.contains(i));
-        let value = Scalar::Column { table: None, name: Ident::new(alias) };
-        if let Some(image) = image(value, ty).filter(|_| settled && ty.is_ordered()) {
+        if let Some(image) = image_of(Ident::new(alias), ty).filter(|_| settled && ty.is_ordered()) {
             compared.push(format!("{image} AS i{i}"));
             grouped.push(format!("i{i}"));
         }

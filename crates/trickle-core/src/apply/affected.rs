@@ -13,7 +13,7 @@ use crate::types::Type;
 /// Builds the one statement that brings a table with the key `key` up to date from the rows whose keys a
 /// change may have touched. The statement returns one row: the numbers of rows inserted, updated and deleted.
 /// Rows that did not change are looked up (and locked, as ON CONFLICT does), but not written.
-pub fn affected_statement(
+pub(crate) fn affected_statement(
     ctes: Vec<Cte>,
     (keys, rows): (&Named, &Named),
     table: &Stored,

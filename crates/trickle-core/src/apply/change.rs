@@ -21,7 +21,7 @@ struct Change<'s> {
 
 /// The state of the stored rows that a change relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
+pub(crate) enum Against {
     /// The state that this plan left. A table for at most one row then has exactly one row.
     Plan,
     /// The rows that are stored, whichever plan wrote them.
@@ -31,7 +31,7 @@ pub enum Against {
 /// Whether the change of a table may come as pairs of the row before and the row after, computed from a row
 /// of `input`. Both rows of a pair then have the same value of the table's key, and this value identifies the
 /// pair. No key is therefore written twice.
-pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
+pub(crate) fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
     let Identity::Key(key) = &table.identity else { return false };
     let passed: Option<ColSet> = key.iter().map(|k| revise.kept(*k)).collect();
     input.non_negative && passed.is_some_and(|passed| input.is_key(&passed))
@@ -43,7 +43,7 @@ pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
 ///
 /// Every part reads the state before the statement. Keys that vanish are deleted, and all other changed keys
 /// are upserted, so no key is written twice.
-pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
+pub(crate) fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
     let Changed { mut ctes, roots } = changed;
     let mut names = names_beside(&ctes);
     let mut counts = Vec::new();

@@ -13,12 +13,12 @@ const FILLFACTOR: u8 = 80;
 
 /// Builds the statements that create every table of `layout`, with the indexes by which refreshes find its
 /// rows.
-pub fn create_statements(layout: &Layout) -> Vec<Statement> {
+pub(crate) fn create_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().flat_map(create_table).collect()
 }
 
 /// Builds the statements that drop every table of `layout`.
-pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
+pub(crate) fn drop_statements(layout: &Layout) -> Vec<Statement> {
     let drop = |t: &Stored| {
         Statement::Drop(DropObject { kind: ObjectKind::Table, name: t.name.clone(), cascade: false })
     };
@@ -26,7 +26,7 @@ pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
 }
 
 /// Builds the statements that create one table, with the indexes by which refreshes find its rows.
-pub fn create_table(table: &Stored) -> Vec<Statement> {
+pub(crate) fn create_table(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     let declared = is_declared(table);
     let keyed = !key.is_empty() && key.len() < table.columns.len();
@@ -50,7 +50,7 @@ pub fn create_table(table: &Stored) -> Vec<Statement> {
 
 /// Builds the statements that add the key and the indexes of [`create_table`] to a table that has the columns
 /// of `table` but no key.
-pub fn identity_statements(table: &Stored) -> Vec<Statement> {
+pub(crate) fn identity_statements(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     if is_declared(table) && !key.is_empty() {
         let columns = table.names(key);

@@ -7,22 +7,12 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Consolidate, State, Union};
 use crate::sql::ast::{Delete, Insert, Query, Statement};
 
-/// The manner in which a full refresh writes its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Full {
-    /// Deletes every row and inserts the result. Sessions that read the table are never blocked; dead rows
-    /// are left for vacuum.
-    Replace,
-    /// Computes the result, subtracts the stored rows, and writes only the difference.
-    Difference,
-}
-
 /// Builds `n(now) − stored(n)`: the difference between the computed and the stored result of a node. The
 /// difference is correct after any change of the node's sources.
 ///
 /// # Errors
 /// Fails as [`Graph::add`] does.
-pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
+pub(crate) fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
     from_stored(graph, node, node)
 }
 
@@ -31,7 +21,7 @@ pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
 ///
 /// # Errors
 /// Fails as [`Graph::add`] does.
-pub fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<NodeId> {
+pub(crate) fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<NodeId> {
     let state = State::new(graph, node);
     let state = graph.add(state)?;
     let minus = negate(graph, state)?;
@@ -40,7 +30,7 @@ pub fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<Node
 }
 
 /// Builds the statements that empty a stored table and fill it from `rows`.
-pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
+pub(crate) fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
     let delete = Delete {
         ctes: Vec::new(),
         table: table.name.clone(),
@@ -53,7 +43,7 @@ pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
 }
 
 /// Builds the statement that inserts `rows` into a stored table.
-pub fn insert_statement(table: &Stored, rows: Query) -> Statement {
+pub(crate) fn insert_statement(table: &Stored, rows: Query) -> Statement {
     Statement::Insert(Insert {
         ctes: Vec::new(),
         note: None,

@@ -25,11 +25,11 @@ pub enum Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredColumn {
     /// The column's name.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The column's type.
     pub ty: Type,
     /// Whether the column may store NULL.
-    pub nullable: bool,
+    pub(crate) nullable: bool,
 }
 
 /// A table that holds the result of a node.
@@ -58,7 +58,7 @@ pub struct Layout {
     pub states: Vec<Stored>,
     /// The stored nodes that need no separate table. The value for a node has the columns of the result that
     /// contain the columns of the node.
-    pub visible: HashMap<NodeId, Vec<usize>>,
+    pub(crate) visible: HashMap<NodeId, Vec<usize>>,
 }
 
 impl Stored {
@@ -82,24 +82,24 @@ impl Stored {
     }
 
     /// Returns the names of the columns at these positions.
-    pub fn names(&self, positions: &[usize]) -> Vec<Ident> {
+    pub(crate) fn names(&self, positions: &[usize]) -> Vec<Ident> {
         positions.iter().filter_map(|p| self.columns.get(*p)).map(|c| c.name.clone()).collect()
     }
     /// Returns the names of all columns.
-    pub fn all_names(&self) -> Vec<Ident> {
+    pub(crate) fn all_names(&self) -> Vec<Ident> {
         self.columns.iter().map(|c| c.name.clone()).collect()
     }
     /// Returns the key's columns that may be NULL, where there are several. Rows with a NULL in one of these
     /// columns are found by a hash of the key, since an index on the columns serves only `=`. The list is
     /// empty if at most one column may be NULL, or if a column of the key has no hash.
-    pub fn null_keys(&self) -> Vec<usize> {
+    pub(crate) fn null_keys(&self) -> Vec<usize> {
         let Identity::Key(key) = &self.identity else { return Vec::new() };
         let nullable: Vec<usize> = key.iter().copied().filter(|k| self.columns[*k].nullable).collect();
         let hashable = key.iter().all(|k| self.columns[*k].ty.is_hashable());
         if nullable.len() > 1 && hashable { nullable } else { Vec::new() }
     }
     /// Returns the columns whose type has a hash operator class.
-    pub fn hashable(&self) -> Vec<usize> {
+    pub(crate) fn hashable(&self) -> Vec<usize> {
         (0..self.columns.len()).filter(|i| self.columns[*i].ty.is_hashable()).collect()
     }
 }
@@ -142,7 +142,7 @@ impl Layout {
     ///
     /// # Errors
     /// None.
-    pub fn new(
+    pub(crate) fn new(
         graph: &Graph,
         root: NodeId,
         stored: &BTreeSet<NodeId>,
@@ -180,7 +180,7 @@ impl Layout {
 
     /// Returns the table that holds the result of `node`, and the names of the columns that contain the
     /// result.
-    pub fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
+    pub(crate) fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
         if let Some(columns) = self.visible.get(&node) {
             return Some((&self.result.name, self.result.names(columns)));
         }

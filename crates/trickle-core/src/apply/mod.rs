@@ -13,9 +13,13 @@ mod layout;
 mod lookups;
 mod summands;
 
-pub use affected::affected_statement;
-pub use change::{Against, change_statement, takes_pairs};
-pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
-pub use full::{Full, difference, from_stored, full_statements, insert_statement};
-pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};
-pub use summands::{Summand, summands};
+pub(crate) use affected::affected_statement;
+pub(crate) use change::{Against, change_statement, takes_pairs};
+pub use ddl::index_names;
+pub(crate) use ddl::{create_statements, create_table, drop_statements, identity_statements};
+pub(crate) use full::{difference, from_stored, full_statements, insert_statement};
+pub use layout::{Identity, Layout, Stored, StoredColumn};
+pub(crate) use summands::{Summand, summands};
+for_tests! {
+    use layout::LayoutSources;
+}

@@ -13,11 +13,11 @@ use crate::table::{TableId, TableKind};
 
 /// One of the queries whose results add up to the result of the whole query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summand {
+pub(crate) struct Summand {
     /// The root of the query.
-    pub root: NodeId,
+    pub(crate) root: NodeId,
     /// The leaf in which the query is linear; no other part of the query reads the leaf.
-    pub over: Option<NodeId>,
+    pub(crate) over: Option<NodeId>,
 }
 
 /// Splits the query under `root` at its unions, and finds for each part the leaf in which the part is linear.
@@ -26,7 +26,11 @@ pub struct Summand {
 ///
 /// # Errors
 /// Fails as [`Graph::add`] does.
-pub fn summands(graph: &mut Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Result<Vec<Summand>> {
+pub(crate) fn summands(
+    graph: &mut Graph,
+    root: NodeId,
+    size: &dyn Fn(TableId) -> u64,
+) -> Result<Vec<Summand>> {
     let arms = arms(graph, root)?;
     Ok(arms.into_iter().map(|root| Summand { root, over: largest(graph, root, size) }).collect())
 }

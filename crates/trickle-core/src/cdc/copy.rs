@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The procedural language for trigger functions in C. The extension provides this language. The body of such
 /// a function is a [`CopyScript`].
-pub const LANGUAGE: &str = "pgtrickle_copy";
+pub(crate) const LANGUAGE: &str = "pgtrickle_copy";
 
 /// The instructions for a trigger in C, stored as JSON in the body of its function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 /// The greatest size of a segment by default, in bytes.
-pub const DEFAULT_LIMIT: i64 = 1 << 30;
+pub(crate) const DEFAULT_LIMIT: i64 = 1 << 30;
 
 /// The transaction id of the mark, as text of `xid8`; no frontier counts this transaction.
 pub const OVERFLOWED: &str = "9223372036854775806";

@@ -30,8 +30,9 @@ mod trigger;
 pub(crate) use buffer::xid8;
 pub use buffer::{Buffer, Children, Segment};
 pub use children::UNKNOWN_CHILDREN;
-pub use copy::{CopyScript, LANGUAGE};
-pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
+pub use copy::CopyScript;
+pub(crate) use limit::DEFAULT_LIMIT;
+pub use limit::OVERFLOWED;
 pub(crate) use trigger::changed_rows;
 
 use crate::sql::ast::{
@@ -85,23 +86,23 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writer {
     /// The event.
-    pub event: TriggerEvent,
+    pub(crate) event: TriggerEvent,
     /// The transition table with old rows, or the old row, if the body reads one.
-    pub old: Option<Ident>,
+    pub(crate) old: Option<Ident>,
     /// The transition table with new rows, or the new row, if the body reads one.
-    pub new: Option<Ident>,
+    pub(crate) new: Option<Ident>,
     /// Whether the trigger fires once per row rather than once per statement.
-    pub for_each_row: bool,
+    pub(crate) for_each_row: bool,
     /// The condition under which the event counts as a change of the source. `None` if every such event
     /// counts. A full segment gets its mark only under this condition.
-    pub changed: Option<Scalar>,
+    pub(crate) changed: Option<Scalar>,
     /// The columns of the table (positions) that the body reads.
-    pub reads: Vec<usize>,
+    pub(crate) reads: Vec<usize>,
     /// The statements that the trigger runs.
-    pub body: Vec<Statement>,
+    pub(crate) body: Vec<Statement>,
     /// The statements of the body over relations of other names, whose columns have the names from the time
     /// when the buffer was made.
-    pub by_other_names: Vec<Statement>,
+    pub(crate) by_other_names: Vec<Statement>,
 }
 
 /// A mode of capturing changes. The statements of each returned list run in order in one transaction; no list

@@ -5,7 +5,7 @@
 //! strategy handles. The models start from a prior and are calibrated by decayed least squares. The model of
 //! a strategy that was not used for a while fades back to the prior. The prior is optimistic, so a bad
 //! strategy is tried again now and then. If recomputes cost more than the prior says, the priors of both
-//! strategies that recompute everything are scaled up ([`Model::dearness`]).
+//! strategies that recompute everything are scaled up.
 //!
 //! Laws (tested):
 //!
@@ -44,7 +44,7 @@ pub enum Strategy {
 impl Strategy {
     /// The strategies that are chosen by their cost, usually the cheapest first. Among strategies with equal
     /// costs, the earliest is chosen.
-    pub const COSTED: [Strategy; 4] =
+    pub(crate) const COSTED: [Strategy; 4] =
         [Strategy::Delta, Strategy::AffectedGroups, Strategy::FullDifference, Strategy::Full];
 
     /// Whether the work of the strategy depends on the delta, and not on the size of the sources.
@@ -85,14 +85,14 @@ pub struct Inputs {
 impl Inputs {
     /// Returns the number of changed rows per source row. The ratio is between 0 and 1, or greater if rows
     /// changed several times. The divisor is 1 if the sources are empty.
-    pub fn change_ratio(&self) -> f64 {
+    pub(crate) fn change_ratio(&self) -> f64 {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
     /// Returns the expected number of different rows that `delta_rows` changes touch, if each change touches
     /// a random row among R rows. The number is `R (1 − (1 − 1/R)^Δ)`, in its exponential form. R is the
     /// number of rows in the sources, or in the result if the result has more rows.
-    pub fn touched_rows(&self) -> f64 {
+    pub(crate) fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
@@ -157,13 +157,13 @@ pub struct Decision {
     pub predicted_ms: f64,
     /// The reason for the choice, in one sentence for people.
     pub reason: String,
-    /// All available strategies with their costs, in the order of [`Strategy::COSTED`].
+    /// All available strategies with their costs, usually the cheapest first.
     pub alternatives: Vec<Alternative>,
 }
 
 /// Predicts the milliseconds of a strategy. The result is finite and monotone in `delta_rows` (constant for
 /// the full strategies). The result is positive except for [`Strategy::NoData`], which costs nothing.
-pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
+pub(crate) fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
 

@@ -113,7 +113,7 @@ impl Model {
     /// prior among the strategies, but at least `FASTEST` and at most 1. The ratio of a strategy that is no
     /// longer used fades to 1. A ratio above 1 would do harm. One trial corrects a prior that is too low, but
     /// a strategy whose prior is too high would never be tried.
-    pub fn speed(&self) -> f64 {
+    pub(crate) fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
@@ -121,7 +121,7 @@ impl Model {
     /// measured/prior of the full strategies, but at least 1. The first fill measures one full strategy
     /// before any refresh. Without this factor, the other full strategy would seem cheap only because it was
     /// never tried.
-    pub fn dearness(&self) -> f64 {
+    pub(crate) fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
         whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
     }
@@ -134,7 +134,7 @@ impl Model {
 
     /// Returns the factor for a strategy's prior. The factor is [`Model::dearness`] for a full strategy if
     /// dearness is above 1, otherwise [`Model::speed`].
-    pub fn scale(&self, strategy: Strategy) -> f64 {
+    pub(crate) fn scale(&self, strategy: Strategy) -> f64 {
         let dearness = self.dearness();
         if !strategy.is_incremental() && dearness > 1.0 { dearness } else { self.speed() }
     }
@@ -190,7 +190,7 @@ impl Model {
 impl Inputs {
     /// Returns the cost, in ms, that the prior gives a strategy. While a strategy is not used, its prediction
     /// returns to this cost times [`Model::scale`].
-    pub fn prior_ms(&self, strategy: Strategy) -> f64 {
+    pub(crate) fn prior_ms(&self, strategy: Strategy) -> f64 {
         line_at(strategy, self.work(strategy))
     }
 }

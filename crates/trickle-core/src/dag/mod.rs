@@ -55,7 +55,6 @@ pub struct Dag {
 #[derive(Clone, Debug, Default)]
 struct Derived {
     groups: Vec<Vec<TableId>>,
-    group_of: BTreeMap<TableId, usize>,
     order: Vec<TableId>,
 }
 
@@ -222,7 +221,7 @@ impl Dag {
 
     /// Returns the strongly connected components. Each component has one table, unless there is a cycle. The
     /// component of a source comes before the components of its readers. Takes O(V + E) time.
-    pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
+    pub(crate) fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
         strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
 
@@ -287,7 +286,7 @@ impl Dag {
 
     /// Returns the levels of the stream tables `members` among themselves. Edges from or to other tables are
     /// ignored.
-    pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
+    pub(crate) fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
             members.iter().map(|m| (*m, inner(self.sources(*m)).count())).collect();
@@ -315,13 +314,7 @@ impl Dag {
     }
 
     fn derived(&self) -> &Derived {
-        self.derived.get_or_init(|| {
-            let groups = self.components();
-            let member =
-                |(i, group): (usize, &Vec<TableId>)| group.iter().map(move |id| (*id, i)).collect::<Vec<_>>();
-            let group_of = groups.iter().enumerate().flat_map(member).collect();
-            Derived { groups, group_of, order: self.levels().concat() }
-        })
+        self.derived.get_or_init(|| Derived { groups: self.components(), order: self.levels().concat() })
     }
 
     /// Returns a stream table and all stream tables upstream of it, in refresh order. The result equals
@@ -345,12 +338,6 @@ impl Dag {
         }
         let named = |chain: &BTreeSet<usize>| chain.iter().filter_map(|i| order.get(*i)).copied().collect();
         order.iter().zip(&chains).map(|(id, chain)| (*id, named(chain))).collect()
-    }
-
-    /// Returns the group of a stream table.
-    pub fn group_of(&self, id: TableId) -> &[TableId] {
-        let derived = self.derived();
-        derived.group_of.get(&id).and_then(|i| derived.groups.get(*i)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the members in an order in which each member comes after the members that it reads.

@@ -141,7 +141,7 @@ fn keeps_what_follows(d: &Dag) -> bool {
         let set = d.refresh_set(&BTreeSet::from([*id]));
         *d.chain(*id) == *set
             && d.order_of(&set.iter().copied().collect()) == set
-            && d.group_of(*id).contains(id)
+            && d.groups().iter().any(|group| group.contains(id))
     };
     d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
 }

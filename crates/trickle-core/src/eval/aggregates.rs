@@ -17,7 +17,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Fails if an argument raises an error on a row that passes FILTER, or if the aggregate raises an error.
-pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
+pub(crate) fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut found: Vec<(Vec<Datum>, Vec<Datum>, i64)> = Vec::new();
     for (row, w) in rows {
         if let Some(filter) = &call.filter
@@ -71,7 +71,7 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
 ///
 /// # Errors
 /// Fails if an expression of the accumulator raises an error, or if the sum overflows (22003).
-pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
+pub(crate) fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;
     let mut sum = match acc.zero() {
@@ -102,6 +102,6 @@ pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
 }
 
 /// Whether an accumulator's value is 0.
-pub fn is_zero(value: &Datum) -> bool {
+pub(crate) fn is_zero(value: &Datum) -> bool {
     compare(value, &Datum::Int(0)).is_eq()
 }

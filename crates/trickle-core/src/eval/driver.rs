@@ -87,7 +87,6 @@ impl<'a> Evaluator<'a> {
             let inputs: Vec<&ZSet> = held.iter().map(|z| &**z).collect();
             let cx = Context {
                 graph: self.graph,
-                node: id,
                 database: self.database,
                 previous,
                 stored: &self.stored,

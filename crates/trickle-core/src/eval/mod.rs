@@ -49,7 +49,7 @@
 //! # }
 //! ```
 
-pub mod aggregates;
+pub(crate) mod aggregates;
 mod driver;
 pub(crate) mod group;
 pub(crate) mod windows;
@@ -60,9 +60,9 @@ mod golden;
 #[cfg(test)]
 mod tests;
 
-pub use crate::expr::evaluate::{call, expr, is_true};
+pub(crate) use crate::expr::evaluate::{call, expr, is_true};
 pub use driver::{Evaluator, eval};
-pub use zset::{Row, ZSet, difference, same_bag};
+pub use zset::{Row, ZSet, same_bag};
 
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Moment};
@@ -120,13 +120,11 @@ pub trait Evaluate {
 /// The data that an operator may read in addition to its inputs.
 pub struct Context<'a> {
     /// The plan.
-    pub graph: &'a Graph,
-    /// The node that is being evaluated.
-    pub node: NodeId,
+    pub(crate) graph: &'a Graph,
     /// The tables and the clock.
-    pub database: &'a Database,
+    pub(crate) database: &'a Database,
     /// Whether the plan is evaluated over the previous state, as if no table had changed.
-    pub previous: bool,
+    pub(crate) previous: bool,
     /// The results of nodes over the previous state.
     stored: &'a [Option<Arc<ZSet>>],
     /// The greatest number of rows of a relation.
@@ -157,7 +155,7 @@ impl Context<'_> {
     ///
     /// # Errors
     /// Fails with an internal error if the driver has not evaluated `of` yet, which is a bug.
-    pub fn stored(&self, of: NodeId) -> Result<&ZSet> {
+    pub(crate) fn stored(&self, of: NodeId) -> Result<&ZSet> {
         self.stored
             .get(of.index())
             .and_then(Option::as_deref)

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::types::Datum;
-use crate::values::{SqlKey, compare_rows};
+use crate::values::SqlKey;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
@@ -76,12 +76,12 @@ impl ZSet {
     }
     /// Returns the Z-set with every weight multiplied by `factor`.
     #[must_use]
-    pub fn scaled(&self, factor: i64) -> ZSet {
+    pub(crate) fn scaled(&self, factor: i64) -> ZSet {
         self.iter().map(|(r, w)| (r.clone(), w.wrapping_mul(factor))).collect()
     }
     /// Returns the Z-set of the rows `f(row)`. The weights of rows with the same result add up.
     #[must_use]
-    pub fn map(&self, mut f: impl FnMut(&[Datum]) -> Row) -> ZSet {
+    pub(crate) fn map(&self, mut f: impl FnMut(&[Datum]) -> Row) -> ZSet {
         self.iter().map(|(r, w)| (f(r), w)).collect()
     }
     /// Returns the weight of a row; 0 if the row does not occur.
@@ -93,7 +93,7 @@ impl ZSet {
         self.rows.iter().map(|(r, w)| (r, *w))
     }
     /// Returns the number of rows, where copies count. Rows with negative weights count too.
-    pub fn copies(&self) -> u64 {
+    pub(crate) fn copies(&self) -> u64 {
         self.rows.values().fold(0, |n, w| n.saturating_add(w.unsigned_abs()))
     }
     /// Whether every row has weight 0.
@@ -105,14 +105,14 @@ impl ZSet {
         self.rows.len()
     }
     /// Whether no weight is negative, so that the Z-set denotes a state.
-    pub fn is_state(&self) -> bool {
+    pub(crate) fn is_state(&self) -> bool {
         self.rows.values().all(|w| *w > 0)
     }
 
     /// Merges the rows that are equal in SQL. The first of these rows in structural order gets the sum of the
     /// weights.
     #[must_use]
-    pub fn merged(&self) -> ZSet {
+    pub(crate) fn merged(&self) -> ZSet {
         self.groups().into_iter().map(|(r, w)| (r.clone(), w)).collect()
     }
 
@@ -150,21 +150,6 @@ impl AsRef<[Datum]> for SqlKey<&Row> {
 pub fn same_bag(a: &ZSet, b: &ZSet) -> bool {
     // In the common case the images are equal too, and no rows have to be merged.
     a == b || a.minus(b).groups().iter().all(|(_, w)| *w == 0)
-}
-
-/// Returns the rows on which two Z-sets differ, as lines `− row` and `+ row` for the message of a failed
-/// test. The text is empty if the Z-sets are equal.
-pub fn difference(expected: &ZSet, found: &ZSet) -> String {
-    let mut lines: Vec<(&[Datum], String)> = Vec::new();
-    let gap = found.minus(expected);
-    for (row, w) in gap.groups() {
-        if w != 0 {
-            let sign = if w > 0 { '+' } else { '-' };
-            lines.push((row, format!("{sign} {} × {}\n", w.unsigned_abs(), row_text(row))));
-        }
-    }
-    lines.sort_by(|(a, _), (b, _)| compare_rows(a, b));
-    lines.into_iter().map(|(_, l)| l).collect()
 }
 
 fn row_text(row: &[Datum]) -> String {

@@ -22,18 +22,18 @@ pub enum Moment {
 
 impl Expr {
     /// Makes `now()`: the time of the refresh, `timestamptz`.
-    pub fn now() -> Expr {
+    pub(crate) fn now() -> Expr {
         Expr::new(ExprKind::Clock(Moment::Now), Type::Timestamptz)
     }
 
     /// Whether the expression reads the time of a refresh.
-    pub fn reads_clock(&self) -> bool {
+    pub(crate) fn reads_clock(&self) -> bool {
         self.0.clock
     }
 
     /// Returns the expression with every time that it reads replaced by `moment`.
     #[must_use]
-    pub fn at(&self, moment: Moment) -> Expr {
+    pub(crate) fn at(&self, moment: Moment) -> Expr {
         self.with_clock(|_| Expr::new(ExprKind::Clock(moment), Type::Timestamptz))
     }
 

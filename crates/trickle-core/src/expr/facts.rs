@@ -6,7 +6,7 @@ use crate::types::{Datum, Type};
 
 impl Expr {
     /// Returns the input columns that the expression reads, in ascending order, each once.
-    pub fn columns(&self) -> Vec<usize> {
+    pub(crate) fn columns(&self) -> Vec<usize> {
         let mut found = Vec::new();
         self.each_column(|c| found.push(c));
         found.sort_unstable();
@@ -30,18 +30,18 @@ impl Expr {
     }
 
     /// Whether the expression reads neither a column nor the clock.
-    pub fn is_constant(&self) -> bool {
+    pub(crate) fn is_constant(&self) -> bool {
         !self.reads_clock() && self.reads_only(|_| false)
     }
 
     /// Returns the volatility of the most volatile function or cast inside the expression.
-    pub fn volatility(&self) -> Volatility {
+    pub(crate) fn volatility(&self) -> Volatility {
         self.0.volatility
     }
 
     /// Whether evaluating the expression can raise an error for some input: division, overflow, casts from
     /// text, unknown calls, a second row of a scalar subquery.
-    pub fn can_raise(&self) -> bool {
+    pub(crate) fn can_raise(&self) -> bool {
         self.0.raises
     }
 
@@ -52,7 +52,7 @@ impl Expr {
     }
 
     /// Whether the expression may be NULL on rows of `input`.
-    pub fn nullable(&self, input: &Schema) -> bool {
+    pub(crate) fn nullable(&self, input: &Schema) -> bool {
         match self.kind() {
             ExprKind::Column(i) => input.column(*i).is_none_or(|c| c.nullable),
             ExprKind::Literal(d) => d.is_null(),
@@ -78,7 +78,7 @@ impl Expr {
 
     /// Returns the number of fractional digits that every finite value of this numeric expression has, if the
     /// plan determines this number. [`Expr::scales`] then has exactly one element.
-    pub fn fixed_scale(&self) -> Option<u16> {
+    pub(crate) fn fixed_scale(&self) -> Option<u16> {
         match self.scales()?.as_slice() {
             [one] => Some(*one),
             _ => None,
@@ -93,7 +93,7 @@ impl Expr {
     /// A column `numeric(p,s)` has the scale `s`. The results of `+` and `−` have the larger scale of the
     /// operands. The result of `*` has the sum of the scales (src/backend/utils/adt/numeric.c of PostgreSQL).
     /// Integers have scale 0, as do the integral fields of a date (timestamp.c).
-    pub fn scales(&self) -> Option<Vec<u16>> {
+    pub(crate) fn scales(&self) -> Option<Vec<u16>> {
         match self.ty() {
             ty if ty.is_integer() => return Some(vec![0]),
             Type::Numeric(Some((_, s))) => return u16::try_from(*s).ok().map(|s| vec![s]),
@@ -120,7 +120,7 @@ impl Expr {
 
     /// Whether an expression with known [`Expr::scales`] may be infinite. For example, fields of an infinite
     /// time are infinite.
-    pub fn may_be_infinite(&self) -> bool {
+    pub(crate) fn may_be_infinite(&self) -> bool {
         let mut found = false;
         self.visit(&mut |e| found |= matches!(e.kind(), ExprKind::Call(sig, _) if &*sig.name == "extract"));
         found

@@ -88,7 +88,7 @@ impl Hash for FuncSig {
 impl FuncSig {
     /// Makes a comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises an
     /// error.
-    pub fn comparison(op: &str, left: Type, right: Type) -> Arc<FuncSig> {
+    pub(crate) fn comparison(op: &str, left: Type, right: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
             name: Arc::from(op),
@@ -105,7 +105,7 @@ impl FuncSig {
     }
 
     /// Makes an immutable, strict operator that can raise an error, such as `+`.
-    pub fn operator(op: &str, args: Vec<Type>, ret: Type) -> Arc<FuncSig> {
+    pub(crate) fn operator(op: &str, args: Vec<Type>, ret: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
             name: Arc::from(op),
@@ -123,7 +123,7 @@ impl FuncSig {
 
     /// Makes the signature that returns a field of a composite value. The value has type `of`, and its field
     /// `name` has type `ret`.
-    pub fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
+    pub(crate) fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
         let kind = FuncKind::Field;
         let sig = FuncSig::unknown(None, name, vec![of], ret);
         let volatility = Volatility::Immutable;
@@ -131,7 +131,7 @@ impl FuncSig {
     }
 
     /// Makes the signature of a row whose fields have the names `columns` and the types `args`.
-    pub fn row(columns: Vec<Arc<str>>, args: Vec<Type>) -> Arc<FuncSig> {
+    pub(crate) fn row(columns: Vec<Arc<str>>, args: Vec<Type>) -> Arc<FuncSig> {
         let ret = Type::Record(args.clone().into());
         let sig = FuncSig::unknown(None, "row", args, ret);
         let (kind, volatility) = (FuncKind::Row, Volatility::Immutable);
@@ -140,7 +140,7 @@ impl FuncSig {
 
     /// Makes the signature of a function of which only the types are known: volatile, not strict, can raise
     /// an error.
-    pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
+    pub(crate) fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
         FuncSig {
             schema: schema.map(Arc::from),
             name: Arc::from(name),
@@ -162,13 +162,13 @@ impl FuncSig {
     }
 
     /// Whether the function is a comparison operator that is built into the engine.
-    pub fn is_comparison(&self) -> bool {
+    pub(crate) fn is_comparison(&self) -> bool {
         let symbol = matches!(&*self.name, "=" | "<>" | "<" | "<=" | ">" | ">=");
         symbol && self.is_operator() && self.args.len() == 2 && self.schema.is_none()
     }
 
     /// Whether the function is the built-in `=`.
-    pub fn is_equality(&self) -> bool {
+    pub(crate) fn is_equality(&self) -> bool {
         self.is_operator() && &*self.name == "=" && self.args.len() == 2 && self.schema.is_none()
     }
 }

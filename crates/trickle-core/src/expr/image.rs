@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 impl Expr {
     /// Whether equal values of the expression always have the same image.
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.ty().is_exact() || self.fixed_scale().is_some()
     }
 
@@ -22,7 +22,7 @@ impl Expr {
     /// same scale have equal digits. NaN and the infinities have no scale, and each of them is written in
     /// only one way. Equal values of `bpchar` differ in the number of trailing blanks. For every other type
     /// the image is the text.
-    pub fn image(&self) -> Option<Expr> {
+    pub(crate) fn image(&self) -> Option<Expr> {
         if self.is_exact() {
             return None;
         }
@@ -61,7 +61,7 @@ impl Expr {
 
     /// Whether the expression has equal values for equal values of its columns, whatever their images are.
     /// Sums and comparisons have this property; casts to `text` do not.
-    pub fn respects_equality(&self) -> bool {
+    pub(crate) fn respects_equality(&self) -> bool {
         let mut exact = true;
         self.visit(&mut |e| exact &= e.as_column().is_none() || e.is_exact());
         exact || stacker::maybe_grow(64 * 1024, 1024 * 1024, || self.passes_equality())

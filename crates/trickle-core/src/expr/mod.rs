@@ -73,7 +73,7 @@ impl fmt::Debug for Expr {
 impl Expr {
     /// Makes an expression of the given form and type. The caller must ensure that an expression of this form
     /// has type `ty`.
-    pub fn new(kind: ExprKind, ty: Type) -> Expr {
+    pub(crate) fn new(kind: ExprKind, ty: Type) -> Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
             ExprKind::Call(sig, args) => {
@@ -116,21 +116,21 @@ impl Expr {
     /// Returns the number of nodes of the expression. Operands may be shared, but every walk or print of an
     /// expression visits an operand once for each occurrence. The size of `n` nested NULLIFs is therefore
     /// about 2ⁿ.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.0.size as usize
     }
     /// Returns the form of the expression.
-    pub fn kind(&self) -> &ExprKind {
+    pub(crate) fn kind(&self) -> &ExprKind {
         &self.0.kind
     }
     /// Returns the type of the expression.
-    pub fn ty(&self) -> &Type {
+    pub(crate) fn ty(&self) -> &Type {
         &self.0.ty
     }
 
     /// Returns the terms of a top-level conjunction. Any other expression is its own only term, and TRUE has
     /// no terms.
-    pub fn terms(&self) -> &[Expr] {
+    pub(crate) fn terms(&self) -> &[Expr] {
         match self.kind() {
             ExprKind::And(terms) => terms,
             ExprKind::Literal(Datum::Bool(true)) => &[],
@@ -138,19 +138,19 @@ impl Expr {
         }
     }
     /// Copies the [`Expr::terms`].
-    pub fn conjuncts(&self) -> Vec<Expr> {
+    pub(crate) fn conjuncts(&self) -> Vec<Expr> {
         self.terms().to_vec()
     }
 
     /// Returns the column position, if the expression is a bare column.
-    pub fn as_column(&self) -> Option<usize> {
+    pub(crate) fn as_column(&self) -> Option<usize> {
         match self.kind() {
             ExprKind::Column(i) => Some(*i),
             _ => None,
         }
     }
     /// Returns the value, if the expression is a literal.
-    pub fn as_literal(&self) -> Option<&Datum> {
+    pub(crate) fn as_literal(&self) -> Option<&Datum> {
         match self.kind() {
             ExprKind::Literal(d) => Some(d),
             _ => None,

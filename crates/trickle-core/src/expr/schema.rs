@@ -24,7 +24,7 @@ pub struct Schema {
 
 impl Schema {
     /// Makes a schema with these columns, in this order.
-    pub fn new(columns: impl IntoIterator<Item = Column>) -> Schema {
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Schema {
         Schema { columns: columns.into_iter().collect() }
     }
     /// Returns all columns.
@@ -45,25 +45,25 @@ impl Schema {
     }
     /// Returns the columns of `self`, followed by the columns of `other`.
     #[must_use]
-    pub fn concat(&self, other: &Schema) -> Schema {
+    pub(crate) fn concat(&self, other: &Schema) -> Schema {
         Schema { columns: self.columns.iter().chain(other.columns.iter()).cloned().collect() }
     }
     /// Returns the schema of the columns at `positions`, in this order.
     #[must_use]
-    pub fn select(&self, positions: &[usize]) -> Schema {
+    pub(crate) fn select(&self, positions: &[usize]) -> Schema {
         Schema { columns: positions.iter().filter_map(|i| self.columns.get(*i)).cloned().collect() }
     }
     /// Returns the same columns, all of them nullable.
     #[must_use]
-    pub fn all_nullable(&self) -> Schema {
+    pub(crate) fn all_nullable(&self) -> Schema {
         Schema { columns: self.columns.iter().map(|c| Column { nullable: true, ..c.clone() }).collect() }
     }
     /// Returns a reference to column `index` of rows of this schema.
-    pub fn expr(&self, index: usize) -> Expr {
+    pub(crate) fn expr(&self, index: usize) -> Expr {
         Expr::column(index, self.columns.get(index).map_or(Type::Unknown, |c| c.ty.clone()))
     }
     /// Returns references to all columns, in order: the expressions of the identity map.
-    pub fn identity(&self) -> Vec<Expr> {
+    pub(crate) fn identity(&self) -> Vec<Expr> {
         (0..self.len()).map(|i| self.expr(i)).collect()
     }
     /// Whether both schemas have the same types in the same order. Labels and nullability are ignored.
@@ -71,11 +71,11 @@ impl Schema {
         self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
     }
     /// Whether equal rows of this schema always have the same image.
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.columns.iter().all(|c| c.ty.is_exact())
     }
     /// Returns the first column whose type has no equality operator, if there is one.
-    pub fn without_equality(&self) -> Option<&Column> {
+    pub(crate) fn without_equality(&self) -> Option<&Column> {
         self.columns.iter().find(|c| !c.ty.has_equality())
     }
 }

@@ -9,7 +9,7 @@ impl Expr {
     /// never NULL becomes a constant. Parts that a constant condition makes unreachable are dropped. No part
     /// that can raise an error is dropped or moved.
     #[must_use]
-    pub fn simplified(&self, input: &Schema) -> Expr {
+    pub(crate) fn simplified(&self, input: &Schema) -> Expr {
         if !self.is_logical() {
             return self.clone();
         }

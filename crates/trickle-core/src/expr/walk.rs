@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 impl Expr {
     /// Returns the direct operands, in order.
-    pub fn children(&self) -> Vec<&Expr> {
+    pub(crate) fn children(&self) -> Vec<&Expr> {
         let mut found = Vec::new();
         self.kind().operands(&mut |e| found.push(e));
         found
@@ -51,7 +51,7 @@ impl Expr {
     }
 
     /// Rewrites an expression bottom-up: first the operands of a node, then the node itself by `f`.
-    pub fn rewrite(&self, f: &mut impl FnMut(Expr) -> Expr) -> Expr {
+    pub(crate) fn rewrite(&self, f: &mut impl FnMut(Expr) -> Expr) -> Expr {
         if self.is_leaf() {
             return f(self.clone());
         }
@@ -67,7 +67,7 @@ impl Expr {
     }
 
     /// Visits every node, parents first.
-    pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
+    pub(crate) fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
         f(self);
         if !self.is_leaf() {
             stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
@@ -82,7 +82,7 @@ impl Expr {
 
     /// Replaces each column `i` by `map(i)`.
     #[must_use]
-    pub fn map_columns(&self, mut map: impl FnMut(usize) -> usize) -> Expr {
+    pub(crate) fn map_columns(&self, mut map: impl FnMut(usize) -> usize) -> Expr {
         self.rewrite(&mut |e| match e.kind() {
             ExprKind::Column(i) => match map(*i) {
                 same if same == *i => e,
@@ -94,13 +94,13 @@ impl Expr {
 
     /// Moves every column by `by` positions to the right.
     #[must_use]
-    pub fn shifted(&self, by: usize) -> Expr {
+    pub(crate) fn shifted(&self, by: usize) -> Expr {
         if by == 0 { self.clone() } else { self.map_columns(|i| i + by) }
     }
 
     /// Replaces each column `i` by `exprs[i]`. This composes two maps.
     #[must_use]
-    pub fn substitute(&self, exprs: &[Expr]) -> Expr {
+    pub(crate) fn substitute(&self, exprs: &[Expr]) -> Expr {
         self.rewrite(&mut |e| match e.kind() {
             ExprKind::Column(i) => exprs.get(*i).cloned().unwrap_or(e),
             _ => e,

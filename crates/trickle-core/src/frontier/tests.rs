@@ -101,7 +101,7 @@ fn own_transaction_is_tested_before_visibility() {
     let s: Snapshot = "770:772:".parse().unwrap();
     let f = Frontier::new(1, 1, &s, Some((770, 4)));
     assert!(f.contains(770, 4) && !f.contains(770, 5) && f.contains(771, 9));
-    assert_eq!(f.scan_from(), 770);
+    assert_eq!(f.snapshot().xmin(), 770);
     assert_eq!(
         f.to_json().unwrap(),
         r#"{"own":{"770":4},"system":"1","database":1,"snapshot":"770:772:770"}"#

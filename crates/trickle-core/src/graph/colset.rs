@@ -19,14 +19,14 @@ impl ColSet {
         Self::default()
     }
     /// Makes the set `0..n`.
-    pub fn all(n: usize) -> Self {
+    pub(crate) fn all(n: usize) -> Self {
         match n {
             0..BITS => ColSet { first: (1 << n) - 1, rest: Vec::new() },
             _ => (0..n).collect(),
         }
     }
     /// Adds a position.
-    pub fn insert(&mut self, col: usize) {
+    pub(crate) fn insert(&mut self, col: usize) {
         let (word, bit) = (col / BITS, 1 << (col % BITS));
         if word == 0 {
             self.first |= bit;
@@ -49,11 +49,11 @@ impl ColSet {
         })
     }
     /// Returns the number of members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.words().map(|w| w.count_ones() as usize).sum()
     }
     /// Whether the set has no members.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.first == 0 && self.rest.is_empty()
     }
     /// Whether `col` is a member.
@@ -61,25 +61,25 @@ impl ColSet {
         self.word(col / BITS) >> (col % BITS) & 1 == 1
     }
     /// Returns the number of members smaller than `col`, if `col` is a member.
-    pub fn rank(&self, col: usize) -> Option<usize> {
+    pub(crate) fn rank(&self, col: usize) -> Option<usize> {
         let (word, bit) = (col / BITS, 1 << (col % BITS));
         let before: u32 = self.words().take(word).map(u64::count_ones).sum();
         let here = self.word(word);
         (here & bit != 0).then(|| (before + (here & (bit - 1)).count_ones()) as usize)
     }
     /// Whether every member is in `other`.
-    pub fn is_subset(&self, other: &ColSet) -> bool {
+    pub(crate) fn is_subset(&self, other: &ColSet) -> bool {
         self.words().enumerate().all(|(i, w)| w & !other.word(i) == 0)
     }
     /// Returns the union of both sets.
     #[must_use]
-    pub fn union(&self, other: &ColSet) -> ColSet {
+    pub(crate) fn union(&self, other: &ColSet) -> ColSet {
         let mut both = self.clone();
         both.extend(other);
         both
     }
     /// Adds every member of `other`.
-    pub fn extend(&mut self, other: &ColSet) {
+    pub(crate) fn extend(&mut self, other: &ColSet) {
         self.first |= other.first;
         if self.rest.len() < other.rest.len() {
             self.rest.resize(other.rest.len(), 0);
@@ -88,7 +88,7 @@ impl ColSet {
     }
     /// Returns the set without `col`.
     #[must_use]
-    pub fn without(&self, col: usize) -> ColSet {
+    pub(crate) fn without(&self, col: usize) -> ColSet {
         let mut less = self.clone();
         match col / BITS {
             0 => less.first &= !(1 << col),
@@ -105,14 +105,14 @@ impl ColSet {
     }
     /// Returns the set with every member increased by `by`.
     #[must_use]
-    pub fn shifted(&self, by: usize) -> ColSet {
+    pub(crate) fn shifted(&self, by: usize) -> ColSet {
         if self.rest.is_empty() && by < BITS && self.first.leading_zeros() as usize >= by {
             return ColSet { first: self.first << by, rest: Vec::new() };
         }
         self.iter().map(|c| c + by).collect()
     }
     /// Returns the set with every member mapped by `f`. Returns `None` if `f` returns `None` for a member.
-    pub fn map(&self, mut f: impl FnMut(usize) -> Option<usize>) -> Option<ColSet> {
+    pub(crate) fn map(&self, mut f: impl FnMut(usize) -> Option<usize>) -> Option<ColSet> {
         self.iter().map(&mut f).collect()
     }
 

@@ -9,7 +9,7 @@ mod colset;
 mod explain;
 mod index;
 mod props;
-pub mod settled;
+pub(crate) mod settled;
 
 pub use crate::expr::{Column, Schema};
 pub use colset::ColSet;
@@ -18,7 +18,9 @@ pub(crate) use explain::{
     describe_accumulators, describe_expand, describe_exprs, describe_groups, describe_top, describe_window,
 };
 pub(crate) use props::images;
-pub use props::{FunctionalDependency, Props};
+for_tests! {
+    use props::{FunctionalDependency, Props};
+}
 pub use settled::Unsettled;
 
 use crate::error::{Error, Result};
@@ -67,7 +69,7 @@ pub struct Node {
 
 impl Node {
     /// Returns the operator.
-    pub fn rel(&self) -> &Rel {
+    pub(crate) fn rel(&self) -> &Rel {
         &self.rel
     }
     /// Returns the operator as a trait object.
@@ -75,7 +77,7 @@ impl Node {
         self.rel.as_operator()
     }
     /// Returns the nodes that the operator reads.
-    pub fn inputs(&self) -> &[NodeId] {
+    pub(crate) fn inputs(&self) -> &[NodeId] {
         &self.inputs
     }
     /// Returns the output columns.
@@ -157,7 +159,7 @@ impl Graph {
     ///
     /// # Panics
     /// Panics if the id belongs to another, larger graph.
-    pub fn shared(&self, id: NodeId) -> Arc<Node> {
+    pub(crate) fn shared(&self, id: NodeId) -> Arc<Node> {
         self.nodes[id.index()].clone()
     }
     /// Returns the operator of a node.
@@ -216,7 +218,7 @@ impl Graph {
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
-    pub fn over(&mut self, id: NodeId, new: impl Fn(NodeId) -> NodeId) -> Result<NodeId> {
+    pub(crate) fn over(&mut self, id: NodeId, new: impl Fn(NodeId) -> NodeId) -> Result<NodeId> {
         let node = self.node(id);
         if node.inputs.iter().all(|i| new(*i) == *i) {
             return Ok(id);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionalDependency {
     /// The determining columns. The set is empty for constants.
-    pub from: ColSet,
+    pub(crate) from: ColSet,
     /// The columns that are determined.
-    pub to: ColSet,
+    pub(crate) to: ColSet,
 }
 
 /// The properties of a relation that follow from its plan, for all data. Each property is a guarantee, never
@@ -20,37 +20,37 @@ pub struct FunctionalDependency {
 #[derive(Clone, Debug)]
 pub struct Props {
     /// Minimal keys: no two rows agree on all columns of a key. A row of weight 2 counts as two rows. There
-    /// are at most [`Props::MAX_KEYS`] keys. Keys are meaningful only where [`Props::non_negative`] is true.
+    /// are at most `Props::MAX_KEYS` keys. Keys are meaningful only where `non_negative` is true.
     pub keys: Vec<ColSet>,
     /// Functional dependencies, without those that follow from the keys alone.
-    pub fds: Vec<FunctionalDependency>,
+    pub(crate) fds: Vec<FunctionalDependency>,
     /// Whether the Z-set has no negative weight, so that it denotes a state and not a change.
-    pub non_negative: bool,
+    pub(crate) non_negative: bool,
     /// Whether every row that the rendered SQL returns has a weight ≥ 1. Weight thresholds and non-linear
     /// aggregates need such input. A sum of signed terms has this property only after consolidation.
-    pub positive: bool,
+    pub(crate) positive: bool,
     /// Whether the rendered SQL returns each row once, with its whole weight, and no row of weight 0.
-    pub consolidated: bool,
+    pub(crate) consolidated: bool,
     /// The sources that the relation reads, in any version. The clock counts as a source.
     pub sources: Arc<BTreeSet<TableId>>,
     /// Whether one of the leaves is the change (Δ) of a table.
-    pub reads_delta: bool,
+    pub(crate) reads_delta: bool,
     /// The greatest volatility of a function in the plan.
-    pub volatility: Volatility,
+    pub(crate) volatility: Volatility,
     /// Whether the relation has no rows for any data.
-    pub empty: bool,
+    pub(crate) empty: bool,
     /// Whether the size of the change bounds the size of the relation, whatever the size of the data. If so,
     /// the change also bounds the work of computing the relation through indexes.
-    pub bounded: bool,
+    pub(crate) bounded: bool,
 }
 
 impl Props {
     /// The greatest number of keys that are recorded for a relation.
-    pub const MAX_KEYS: usize = 8;
+    pub(crate) const MAX_KEYS: usize = 8;
 
     /// Returns the properties of a state about which nothing else is known: its weights are positive, and it
     /// has no keys.
-    pub fn state() -> Props {
+    pub(crate) fn state() -> Props {
         Props {
             keys: Vec::new(),
             fds: Vec::new(),
@@ -74,20 +74,20 @@ impl Props {
 
     /// Returns all columns that `cols` determine: the least superset of `cols` that is closed under the
     /// functional dependencies. Keys are taken into account, since operators record dependencies for them.
-    pub fn closure(&self, cols: &ColSet) -> ColSet {
+    pub(crate) fn closure(&self, cols: &ColSet) -> ColSet {
         closure(&self.fds, cols)
     }
 
     /// Whether a relation without duplicates also has each row once under `=`, so that no two equal rows have
     /// different images. This follows from a key of the relation, or from a schema whose equal rows always
     /// have the same image.
-    pub fn is_one_per_value(&self, schema: &Schema) -> bool {
+    pub(crate) fn is_one_per_value(&self, schema: &Schema) -> bool {
         !self.keys.is_empty() || schema.is_exact()
     }
 
     /// Adds a key, without the columns that its other columns determine. If one key contains another key,
     /// only the smaller key stays.
-    pub fn add_key(&mut self, key: ColSet) {
+    pub(crate) fn add_key(&mut self, key: ColSet) {
         let mut key = key;
         if !self.fds.is_empty() {
             for c in key.clone().iter() {
@@ -108,7 +108,7 @@ impl Props {
 
     /// Records the dependencies that hold for rows that satisfy a predicate. Under `a = b`, each of the two
     /// columns determines the other. Under `a = constant`, the column is constant.
-    pub fn learn(&mut self, predicate: &Expr) {
+    pub(crate) fn learn(&mut self, predicate: &Expr) {
         let known = self.fds.len();
         for term in predicate.terms() {
             let (l, r) = match term.kind() {
@@ -144,7 +144,7 @@ impl Props {
     /// Returns the properties of the pairs of rows of two relations, except the keys (see
     /// [`Props::pair_keys`]). The columns of `right` are shifted by `by`.
     #[must_use]
-    pub fn product(left: &Props, right: &Props, by: usize) -> Props {
+    pub(crate) fn product(left: &Props, right: &Props, by: usize) -> Props {
         let mut p = Props {
             keys: Vec::new(),
             fds: left.fds.clone(),
@@ -165,7 +165,7 @@ impl Props {
 
     /// Adds as keys all unions of a key of `left` and a key of `right`, shifted by `by`. Columns that other
     /// columns determine by the dependencies are left out.
-    pub fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
+    pub(crate) fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
         for l in &left.keys {
             for r in &right.keys {
                 self.add_key(l.union(&r.shifted(by)));
@@ -174,14 +174,14 @@ impl Props {
     }
 
     /// Adds a source.
-    pub fn add_source(&mut self, source: TableId) {
+    pub(crate) fn add_source(&mut self, source: TableId) {
         if !self.sources.contains(&source) {
             Arc::make_mut(&mut self.sources).insert(source);
         }
     }
 
     /// Adds the sources of `other`.
-    pub fn add_sources(&mut self, other: &Props) {
+    pub(crate) fn add_sources(&mut self, other: &Props) {
         self.sources = together(&self.sources, &other.sources);
     }
 
@@ -190,7 +190,7 @@ impl Props {
     /// dependency is dropped, an equal column replaces it where there is one. Otherwise the key or dependency
     /// is dropped.
     #[must_use]
-    pub fn project(&self, image: &[Option<usize>]) -> Props {
+    pub(crate) fn project(&self, image: &[Option<usize>]) -> Props {
         let place = |c: usize| image.get(c).copied().flatten();
         let mut p = Props {
             keys: Vec::new(),

@@ -9,7 +9,7 @@ use crate::window::Order;
 /// The columns and rows of a query's result that SQL does not determine.
 ///
 /// - In groups, under DISTINCT and in set operations, PostgreSQL may return any one of several equal values.
-///   The value of `max` may therefore be 1.0 or 1.00. A refresh chooses by [`Expr::image`]. If a person runs
+///   The value of `max` may therefore be 1.0 or 1.00. A refresh chooses by the image. If a person runs
 ///   the same query, it may return another of the equal values.
 /// - A sum of floats is rounded after each step. The last digits of the sum therefore depend on the order in
 ///   which the server reads the rows. The server chooses this order on each run.
@@ -18,19 +18,19 @@ use crate::window::Order;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
     /// Columns for which the query determines the values, but not their images.
-    pub written: ColSet,
+    pub(crate) written: ColSet,
     /// Columns whose values depend on the image of an unsettled value. An example is the text of such a
     /// value.
-    pub values: ColSet,
+    pub(crate) values: ColSet,
     /// Columns with sums of floats, or with floats computed from such sums. Their values are determined
     /// except for rounding. Other dependences on the last digits are not recorded, such as those of texts and
     /// filters.
     pub rounded: ColSet,
-    /// The columns of [`Unsettled::values`] that are lists whose elements are determined, but not their
+    /// The columns of `values` that are lists whose elements are determined, but not their
     /// order. The order is that in which the server read the values.
     pub shuffled: ColSet,
     /// Whether the set of rows depends on an unsettled value.
-    pub rows: bool,
+    pub(crate) rows: bool,
 }
 
 /// An input of an operator, with the parts of its result that SQL does not determine.

@@ -62,7 +62,7 @@ impl Parsed {
         &self.source
     }
     /// Returns the text that was parsed.
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.source.text()
     }
 }

@@ -94,7 +94,7 @@ impl Template {
     }
 
     /// Whether the server's best plan depends on a bound value: the time that has passed.
-    pub fn hangs_on_values(&self) -> bool {
+    pub(crate) fn hangs_on_values(&self) -> bool {
         self.binds.iter().any(|b| matches!(b, Bind::Clock(_)))
     }
 }

@@ -68,16 +68,11 @@ impl Compiled {
     /// `None` if the strategy is impossible.
     ///
     /// # Errors
-    /// The errors of [`StreamTable::part`].
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn with_part(self, captured: Captured) -> Result<Option<Compiled>> {
         let sources = self.table.sources_of_refreshes();
         let possible = self.table.part(&captured, &sources)?.is_some();
         Ok(possible.then_some(Compiled { captured: Some(captured), ..self }))
-    }
-
-    /// Returns the stream table.
-    pub fn table(&self) -> &StreamTable {
-        &self.table
     }
 
     /// Returns how the answer to a statement counts rows of the result. Rows of other tables do not count.

@@ -104,7 +104,7 @@ impl MemberReport {
     }
 
     /// Whether the refresh applied changes of sources.
-    pub fn brought_changes(&self) -> bool {
+    pub(crate) fn brought_changes(&self) -> bool {
         matches!(self.action, Action::Differential | Action::Full) && self.delta_rows > 0
     }
 

@@ -45,9 +45,9 @@ impl Ready<'_> {
 /// come first, in the order in which they became due, so that each gets its turn. Then the group whose
 /// refresh takes longest comes first, so that all refreshes end soonest.
 ///
-/// A table whose refresh failed waits ([`backoff`](super::backoff)), and is then tried without the other
-/// members of its group. All stream tables downstream of the failed table wait too. Other refreshes are not
-/// affected. A table whose refresh could not get a lock is tried again before the next time of its schedule.
+/// A table whose refresh failed waits for a delay that grows with each error, and is then tried without the
+/// other members of its group. All stream tables downstream of the failed table wait too. Other refreshes
+/// are not affected. A table whose refresh could not get a lock is tried again before the next time of its schedule.
 /// A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
 ///
 /// The cost is O(V + E), plus the length of the [chain](Dag::chain) of each due member.

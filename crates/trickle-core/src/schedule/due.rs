@@ -9,7 +9,7 @@ use xxhash_rust::xxh64::xxh64;
 
 /// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, but at most `cap`. The wait
 /// is zero if there were no errors.
-pub fn backoff(options: &Options, errors: u32) -> Duration {
+pub(crate) fn backoff(options: &Options, errors: u32) -> Duration {
     if errors == 0 {
         return Duration::ZERO;
     }

@@ -3,7 +3,7 @@
 //!
 //! - [`Schedule`]: the freshness that a stream table must have: a period, a cron line, or the freshness that
 //!   its readers need. `None` is a manual schedule.
-//! - [`canonical_period`]: the schedule as one number.
+//! - [`canonical_periods`]: the schedules as one number each.
 //! - [`next`]: the refreshes that start now, and the time when the scheduler next looks for changes.
 //! - [`Agenda`]: the facts that a scheduler keeps between two looks for changes, and how they change.
 //! - [`share`]: the owner whose refresh is next, if several owners share the refreshers.
@@ -17,7 +17,7 @@ mod spec;
 
 pub use agenda::{Agenda, Due, Look, Outcome, Seen, TableFacts};
 pub use decide::next;
-pub use due::{backoff, effective_period};
+pub use due::effective_period;
 pub use plan::{Action, Blocked, Options, Plan, Status, Task};
 pub use spec::{CronLine, Schedule};
 
@@ -58,26 +58,11 @@ impl fmt::Display for Time {
     }
 }
 
-/// Returns the greatest age that the contents of a stream table may reach. For a schedule with a period or a
-/// cron line, this age is the period or the shortest cron gap. For 'calculated', the age is the shortest
+/// Returns the greatest age that the contents of each stream table may reach. For a schedule with a period or
+/// a cron line, this age is the period or the shortest cron gap. For 'calculated', the age is the shortest
 /// period among all stream tables downstream, since a refresh of one of these also refreshes the stream
-/// tables upstream of it. If no stream table downstream has a period, the age is `default`. Returns `None`
-/// for a manual stream table. Takes O(downstream) time.
-pub fn canonical_period(
-    dag: &Dag,
-    schedules: &BTreeMap<TableId, Schedule>,
-    id: TableId,
-    default: Duration,
-) -> Option<Duration> {
-    let own = schedules.get(&id)?;
-    own.period().or_else(|| {
-        let consumers = dag.downstream(id);
-        Some(consumers.iter().filter_map(|c| schedules.get(c)?.period()).min().unwrap_or(default))
-    })
-}
-
-/// Returns the [`canonical_period`] of every stream table that has one. `default` returns the default of a
-/// stream table. Takes O(V + E) time.
+/// tables upstream of it. If no stream table downstream has a period, the age is what `default` returns. A
+/// manual stream table has no such age. Takes O(V + E) time.
 pub fn canonical_periods<'a>(
     dag: &Dag,
     schedule: impl Fn(TableId) -> Option<&'a Schedule>,

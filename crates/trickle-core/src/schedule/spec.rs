@@ -46,7 +46,7 @@ impl Schedule {
     ///
     /// # Errors
     /// Fails as [`Schedule::parse`] does.
-    pub fn parse_in(text: &str, zone: &str) -> Result<Schedule> {
+    pub(crate) fn parse_in(text: &str, zone: &str) -> Result<Schedule> {
         let t = text.trim();
         if t.eq_ignore_ascii_case("calculated") {
             return Ok(Schedule::Calculated);
@@ -160,7 +160,7 @@ impl CronLine {
     /// # Errors
     /// Fails with 22023 if the line does not have 5 or 6 fields, a field is out of range, the time zone is
     /// unknown, or no such date exists.
-    pub fn parse_in(text: &str, zone: &str) -> Result<CronLine> {
+    pub(crate) fn parse_in(text: &str, zone: &str) -> Result<CronLine> {
         let text = text.trim();
         let bad = |why: String| {
             Error::setting(format!("invalid cron line \"{text}\": {why}")).hint(
@@ -213,7 +213,7 @@ impl CronLine {
     }
 
     /// Returns the first time strictly after `t`. Returns `None` where the calendar ends.
-    pub fn next_after(&self, t: Time) -> Option<Time> {
+    pub(crate) fn next_after(&self, t: Time) -> Option<Time> {
         let from = Timestamp::from_millisecond(t.0).ok()?.to_zoned(self.zone.clone());
         let at = self.cron.find_next_occurrence(&from, false).ok()?;
         Some(Time(at.timestamp().as_millisecond())).filter(|n| *n > t)
@@ -222,11 +222,6 @@ impl CronLine {
     /// Returns the shortest time between two consecutive occurrences.
     pub fn gap(&self) -> Duration {
         self.gap
-    }
-
-    /// Returns the name of the time zone in which the fields are read.
-    pub fn zone(&self) -> &str {
-        &self.zone_name
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tests of schedules as text, and of the scheduler under a simulated clock over random graphs.
 
+use super::due::backoff;
 use super::{
-    Action, Agenda, CronLine, Options, Outcome, Schedule, Seen, Status, TableFacts, Task, Time, backoff,
-    canonical_period, canonical_periods, effective_period, next,
+    Action, Agenda, CronLine, Options, Outcome, Schedule, Seen, Status, TableFacts, Task, Time,
+    canonical_periods, effective_period, next,
 };
 use crate::dag::{Dag, StreamTableNode};
 use crate::table::TableId;
@@ -704,4 +705,18 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         let tomorrow = agenda.wake(again.after(secs(1))).unwrap();
         assert!(tomorrow >= six.after(secs(86_000)), "{tomorrow}");
     }
+}
+
+/// The slow and obvious form of [`canonical_periods`], for one stream table.
+fn canonical_period(
+    dag: &Dag,
+    schedules: &BTreeMap<TableId, Schedule>,
+    id: TableId,
+    default: Duration,
+) -> Option<Duration> {
+    let own = schedules.get(&id)?;
+    own.period().or_else(|| {
+        let consumers = dag.downstream(id);
+        Some(consumers.iter().filter_map(|c| schedules.get(c)?.period()).min().unwrap_or(default))
+    })
 }

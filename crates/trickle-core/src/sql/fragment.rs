@@ -10,11 +10,11 @@ use crate::ident::{Ident, MAX_BYTES, NameSet};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fragment {
     /// The query that computes the rows.
-    pub body: Body,
+    pub(crate) body: Body,
     /// Whether every row has a weight ≥ 1.
-    pub positive: bool,
+    pub(crate) positive: bool,
     /// Whether each row occurs once, with its whole weight, and the weight is not 0.
-    pub consolidated: bool,
+    pub(crate) consolidated: bool,
 }
 
 /// The query of a [`Fragment`], open or closed.
@@ -31,24 +31,24 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// The FROM items. A block without items has one row without columns.
-    pub from: Vec<FromItem>,
+    pub(crate) from: Vec<FromItem>,
     /// The conjuncts of WHERE.
-    pub filter: Vec<Scalar>,
+    pub(crate) filter: Vec<Scalar>,
     /// The output columns, as expressions over the FROM items.
-    pub columns: Vec<Scalar>,
+    pub(crate) columns: Vec<Scalar>,
     /// The weight of a row, over the FROM items.
-    pub weight: Weight,
+    pub(crate) weight: Weight,
 }
 
 /// A complete query whose columns have names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
     /// The query without common table expressions.
-    pub set: SetExpr,
+    pub(crate) set: SetExpr,
     /// The names of the query's columns.
-    pub names: Names,
+    pub(crate) names: Names,
     /// Whether the last column is the weight. Otherwise each row counts once.
-    pub weighted: bool,
+    pub(crate) weighted: bool,
 }
 
 /// The weight of a row: a product of `bigint` factors, with a sign.
@@ -64,37 +64,37 @@ pub struct Names {
     /// The column names, in the order of the columns.
     pub columns: Vec<Ident>,
     /// The name of the weight's column.
-    pub weight: Ident,
+    pub(crate) weight: Ident,
 }
 
 impl Weight {
     /// Returns the weight 1.
-    pub fn one() -> Weight {
+    pub(crate) fn one() -> Weight {
         Weight::default()
     }
     /// Makes the weight that a `bigint` expression computes.
-    pub fn of(factor: Scalar) -> Weight {
+    pub(crate) fn of(factor: Scalar) -> Weight {
         Weight { negative: false, factors: vec![factor] }
     }
     /// Whether the weight is the constant 1.
-    pub fn is_one(&self) -> bool {
+    pub(crate) fn is_one(&self) -> bool {
         !self.negative && self.factors.is_empty()
     }
     /// Returns the product of both weights.
     #[must_use]
-    pub fn times(mut self, other: Weight) -> Weight {
+    pub(crate) fn times(mut self, other: Weight) -> Weight {
         self.negative ^= other.negative;
         self.factors.extend(other.factors);
         self
     }
     /// Returns the weight with the other sign.
     #[must_use]
-    pub fn negated(mut self) -> Weight {
+    pub(crate) fn negated(mut self) -> Weight {
         self.negative = !self.negative;
         self
     }
     /// Returns the weight as a `bigint` expression.
-    pub fn scalar(&self) -> Scalar {
+    pub(crate) fn scalar(&self) -> Scalar {
         let product = self.factors.iter().cloned().reduce(|a, b| a.op("*", b));
         match (product, self.negative) {
             (None, false) => Scalar::int8(1),
@@ -111,7 +111,7 @@ impl Weight {
         }
     }
     /// Returns the sum of the weights of a group, as an aggregate of type `bigint` or `numeric`.
-    pub fn sum(&self) -> Scalar {
+    pub(crate) fn sum(&self) -> Scalar {
         match (self.factors.is_empty(), self.negative) {
             (true, false) => Scalar::aggregate("count", Vec::new()),
             (true, true) => Scalar::aggregate("count", Vec::new()).minus(),
@@ -119,7 +119,7 @@ impl Weight {
         }
     }
     /// Returns the sum of the weights of a group that has rows, as `bigint`.
-    pub fn total(&self) -> Scalar {
+    pub(crate) fn total(&self) -> Scalar {
         if self.factors.is_empty() { self.sum() } else { self.sum().cast(crate::types::Type::Int8) }
     }
     pub(super) fn scalars_mut(&mut self) -> impl Iterator<Item = &mut Scalar> {
@@ -143,7 +143,7 @@ impl Names {
         Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
     }
     /// Makes names for columns that are called exactly `columns`.
-    pub fn given(columns: Vec<Ident>) -> Names {
+    pub(crate) fn given(columns: Vec<Ident>) -> Names {
         let mut set = NameSet::new();
         columns.iter().for_each(|c| set.reserve(c.clone()));
         Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
@@ -152,7 +152,7 @@ impl Names {
 
 impl Block {
     /// Makes a block that reads the columns `columns` of a FROM item.
-    pub fn reading(item: FromItem, alias: &Ident, columns: &[Ident]) -> Block {
+    pub(crate) fn reading(item: FromItem, alias: &Ident, columns: &[Ident]) -> Block {
         Block {
             from: vec![item],
             filter: Vec::new(),
@@ -163,7 +163,7 @@ impl Block {
 
     /// Returns a block of all pairs of a row of this block and a row of the other block.
     #[must_use]
-    pub fn join(mut self, other: Block) -> Block {
+    pub(crate) fn join(mut self, other: Block) -> Block {
         self.from.extend(other.from);
         self.filter.extend(other.filter);
         self.columns.extend(other.columns);
@@ -173,7 +173,7 @@ impl Block {
 
     /// Writes the block as a complete query, with a weight column if `weighted`. If not `weighted`, the
     /// weight must be 1.
-    pub fn close(self, names: Names, weighted: bool) -> Closed {
+    pub(crate) fn close(self, names: Names, weighted: bool) -> Closed {
         Closed { set: self.under(&names, weighted), names, weighted }
     }
 
@@ -187,7 +187,7 @@ impl Block {
     }
 
     /// Returns `SELECT items FROM from WHERE filter`.
-    pub fn select(self, items: Vec<SelectItem>) -> Select {
+    pub(crate) fn select(self, items: Vec<SelectItem>) -> Select {
         Select { items, from: self.from, filter: self.filter, ..Select::default() }
     }
 
@@ -244,14 +244,14 @@ fn counted(mut select: Select, weight: &Ident) -> SetExpr {
 
 impl Closed {
     /// Makes a closed query from a SELECT whose columns have these names.
-    pub fn select(select: Select, names: Names, weighted: bool) -> Closed {
+    pub(crate) fn select(select: Select, names: Names, weighted: bool) -> Closed {
         Closed { set: counted(select, &names.weight), names, weighted }
     }
 }
 
 impl Closed {
     /// Adds DISTINCT, so that the query returns each row once.
-    pub fn distinct(&mut self) {
+    pub(crate) fn distinct(&mut self) {
         if let SetExpr::Select(select) = &mut self.set {
             select.distinct = true;
         }
@@ -260,15 +260,15 @@ impl Closed {
 
 impl Fragment {
     /// Makes a fragment from an open block.
-    pub fn open(block: Block, positive: bool, consolidated: bool) -> Fragment {
+    pub(crate) fn open(block: Block, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Open(block), positive, consolidated }
     }
     /// Makes a fragment from a closed query.
-    pub fn closed(closed: Closed, positive: bool, consolidated: bool) -> Fragment {
+    pub(crate) fn closed(closed: Closed, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Closed(closed), positive, consolidated }
     }
     /// Whether rows may have a weight other than the constant 1.
-    pub fn is_weighted(&self) -> bool {
+    pub(crate) fn is_weighted(&self) -> bool {
         match &self.body {
             Body::Open(block) => !block.weight.is_one(),
             Body::Closed(closed) => closed.weighted,
@@ -278,7 +278,7 @@ impl Fragment {
     ///
     /// # Errors
     /// Fails if the plan breaks the contract of `op`, which needs positive weights.
-    pub fn require_positive(&self, op: &str) -> Result<()> {
+    pub(crate) fn require_positive(&self, op: &str) -> Result<()> {
         if self.positive {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use super::render::{RenderContext, rename};
 use crate::agg::Acc;
 use crate::expr::{Expr, Subscript};
 use crate::graph::{NodeId, Schema};
+use crate::ident::Ident;
 use crate::types::{Datum, Numeric, Type};
 
 /// Renders `Σ w × value` over the rows of a group that pass the accumulator's filter. The result is 0 where
@@ -54,11 +55,17 @@ pub(crate) enum Same {
 /// Returns an expression that has different values for equal values with different images. Returns `None`
 /// where equal values of the type always have the same image. The expression is rendered from
 /// [`Expr::image`].
-pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
+pub(crate) fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     if ty.is_exact() {
         return None;
     }
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
+}
+
+/// Returns the text of an expression over a column, with different values for equal values of the column with
+/// different images. Returns `None` where equal values of the type always have the same image.
+pub fn image_of(column: Ident, ty: &Type) -> Option<String> {
+    image(Scalar::Column { table: None, name: column }, ty).map(|image| image.to_string())
 }
 
 /// Returns the condition that two values of a type differ in value or in image.

@@ -1,9 +1,9 @@
 //! SQL for PostgreSQL: the typed syntax tree, the rendering of plans, and the printer. Only this module makes
 //! SQL text.
 //!
-//! The functions [`render_query`] and [`render_delta`] turn a plan into a typed syntax tree ([`ast`]), with
+//! The functions `render_query` and `render_delta` turn a plan into a typed syntax tree ([`ast`]), with
 //! names made from the labels of the plan. The function [`print()`] writes the tree as text. Physical facts
-//! about rows are part of the types. A [`Fragment`] says which [`Weight`] its rows have. It also says whether
+//! about rows are part of the types. A `Fragment` says which `Weight` its rows have. It also says whether
 //! it is positive (no weight below 1) and consolidated (each row once, weight ≠ 0). After each operator is
 //! rendered, these facts are compared with the plan's claims.
 
@@ -27,20 +27,24 @@ mod tests;
 mod tidy;
 mod top;
 
-pub use crate::ident::{Ident, NameSet, Qualified};
-pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
-pub use print::{Printed, print, print_query, quoted};
+pub(crate) use crate::ident::NameSet;
+pub use crate::ident::{Ident, Qualified};
+for_tests! {
+    use fragment::{Block, Body, Closed, Fragment, Names, Weight};
+    use print::print_query;
+    use render::{RenderContext, render_delta, render_query};
+    use sources::{BufferSources, Changes, Relation, Sources, Stored, Window};
+}
+pub use print::{Printed, print, quoted};
 pub use profile::Profile;
-pub use render::{
-    Changed, Named, RenderContext, Rendered, render_changes, render_delta, render_query, render_states,
-};
-pub use sources::{BufferSources, Changes, Expecting, Ranged, Relation, Sources, Stored, Window};
+pub(crate) use render::{Changed, Named, Rendered, render_changes, render_states};
+pub(crate) use sources::{Expecting, Ranged};
 
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;
 pub(crate) use expr::{aggregate, opaque, over, scalar};
-pub use groups::image;
-pub(crate) use groups::{Same, accumulator, differs};
+pub use groups::image_of;
+pub(crate) use groups::{Same, accumulator, differs, image};
 pub(crate) use joins::not_in;
 
 use crate::error::Result;

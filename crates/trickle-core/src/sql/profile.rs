@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub struct Profile {
     /// Whether the server has `WITH x AS [NOT] MATERIALIZED` (since 12).
-    pub cte_materialized: bool,
+    pub(crate) cte_materialized: bool,
 }
 
 impl Profile {

@@ -111,7 +111,7 @@ impl BufferSources {
         BufferSources { schema: Ident::new(schema) }
     }
     /// Returns the name of a table's change buffer.
-    pub fn buffer(&self, table: TableId) -> Qualified {
+    pub(crate) fn buffer(&self, table: TableId) -> Qualified {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(format!("changes_{table}")) }
     }
     /// Returns the name of the buffer's column for a table's column. The buffer itself has columns such as
@@ -147,14 +147,14 @@ impl Sources for BufferSources {
 /// Sources that tell the planner an upper bound for the number of changed rows of each table. For a table
 /// without a bound, they tell the planner nothing.
 #[derive(Debug)]
-pub struct Expecting<'w, S> {
+pub(crate) struct Expecting<'w, S> {
     sources: S,
     expected: &'w BTreeMap<TableId, Option<i64>>,
 }
 
 impl<'w, S: Sources> Expecting<'w, S> {
     /// Makes sources that are like `sources`, except for the expected numbers of changed rows.
-    pub fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
+    pub(crate) fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
         Expecting { sources, expected }
     }
 }
@@ -177,14 +177,14 @@ impl<S: Sources> Sources for Expecting<'_, S> {
 
 /// Sources that read one leaf only in a range of row addresses (`tid`). The range begins at parameter value 0
 /// and ends before parameter value 1.
-pub struct Ranged<'s> {
+pub(crate) struct Ranged<'s> {
     sources: &'s dyn Sources,
     leaf: NodeId,
 }
 
 impl<'s> Ranged<'s> {
     /// Makes sources that are like `sources`, except for the rows that `leaf` reads.
-    pub fn new(sources: &'s dyn Sources, leaf: NodeId) -> Ranged<'s> {
+    pub(crate) fn new(sources: &'s dyn Sources, leaf: NodeId) -> Ranged<'s> {
         Ranged { sources, leaf }
     }
 }
@@ -220,7 +220,7 @@ fn once(value: Scalar) -> Scalar {
 impl Window {
     /// Returns the conditions under which a row of the buffer is in the window. `alias` is the buffer's
     /// alias.
-    pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
+    pub(crate) fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
         let Window::Frontier { source, xid } = self else { return Vec::new() };
         let xid = Scalar::column(alias, xid);
         let low = Scalar::Param(Param::FrontierSnapshot(*source), PG_SNAPSHOT.clone());

@@ -43,7 +43,7 @@ impl StreamTable {
     }
 
     /// Returns the sources that refreshes read: tables, change buffers, stored results.
-    pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
+    pub(crate) fn sources_of_refreshes(&self) -> LayoutSources<'_> {
         LayoutSources::new(&self.layout, &self.options.state_schema)
     }
 
@@ -103,7 +103,7 @@ impl StreamTable {
     ///
     /// # Errors
     /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
-    pub fn part(&self, captured: &Captured, sources: &dyn Sources) -> Result<Option<Statement>> {
+    pub(crate) fn part(&self, captured: &Captured, sources: &dyn Sources) -> Result<Option<Statement>> {
         let nodes: Vec<NodeId> = self.layout.tables().map(|t| t.node).collect();
         let mut graph = self.graph.clone();
         let mut differ = self.differ(&mut graph, &self.changing());

@@ -47,7 +47,7 @@ impl Type {
 
     /// Returns `ty` with the collation of this type.
     #[must_use]
-    pub fn recollated(&self, ty: &Type) -> Type {
+    pub(crate) fn recollated(&self, ty: &Type) -> Type {
         match self.collation() {
             Some((base, collation)) => ty.collated(collation, self.is_exact() || !base.is_exact()),
             None => ty.clone(),

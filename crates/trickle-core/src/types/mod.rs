@@ -131,7 +131,7 @@ impl Type {
 
     /// Whether PostgreSQL defines `=` for the type. If so, values can be grouped, joined, and compared as
     /// parts of rows.
-    pub fn has_equality(&self) -> bool {
+    pub(crate) fn has_equality(&self) -> bool {
         match self {
             Type::Json => false,
             Type::Array(e) => e.has_equality(),
@@ -142,18 +142,18 @@ impl Type {
     }
 
     /// Whether the type is `name`, the type of identifiers.
-    pub fn is_name(&self) -> bool {
+    pub(crate) fn is_name(&self) -> bool {
         matches!(self, Type::Other(o) if o.sql_name == "name")
     }
 
     /// Whether values of the type may be composite. If only the name of a type is known, the engine knows no
     /// equality for it, so its values may be composite.
-    pub fn may_have_fields(&self) -> bool {
+    pub(crate) fn may_have_fields(&self) -> bool {
         matches!(self, Type::Record(_)) || matches!(self, Type::Other(o) if !o.equality)
     }
 
     /// Whether the type has a hash operator class.
-    pub fn is_hashable(&self) -> bool {
+    pub(crate) fn is_hashable(&self) -> bool {
         match self {
             Type::Json => false,
             Type::Array(e) => e.is_hashable(),
@@ -179,7 +179,7 @@ impl Type {
     /// contain one of these. The type bpchar without a length is not exact either. The type `char(n)` is
     /// exact, since its values are padded to n characters. [`Expr::image`](crate::expr::Expr::image)
     /// distinguishes equal values with different images.
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         match self {
             Type::Numeric(None)
             | Type::Float4
@@ -195,7 +195,7 @@ impl Type {
     }
 
     /// Whether a table can have a column of this type. Anonymous rows occur only in expressions.
-    pub fn is_storable(&self) -> bool {
+    pub(crate) fn is_storable(&self) -> bool {
         match self {
             Type::Record(_) => false,
             Type::Array(e) => e.is_storable(),
@@ -204,22 +204,22 @@ impl Type {
     }
 
     /// Whether the type is `smallint`, `integer` or `bigint`.
-    pub fn is_integer(&self) -> bool {
+    pub(crate) fn is_integer(&self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
     /// Whether the type is `real` or `double precision`.
-    pub fn is_float(&self) -> bool {
+    pub(crate) fn is_float(&self) -> bool {
         matches!(self, Type::Float4 | Type::Float8)
     }
 
     /// Whether the type is an integer type, numeric or a floating-point type.
-    pub fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)
     }
 
     /// Whether the type is `text`, `varchar` or `char`.
-    pub fn is_string(&self) -> bool {
+    pub(crate) fn is_string(&self) -> bool {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 

@@ -8,7 +8,7 @@ mod compare;
 mod input;
 mod input_time;
 
-pub use cast::cast;
+pub(crate) use cast::cast;
 pub(crate) use compare::{SqlKey, unpadded};
-pub use compare::{compare, compare_as, compare_rows};
-pub use input::input;
+pub(crate) use compare::{compare, compare_as};
+pub(crate) use input::input;

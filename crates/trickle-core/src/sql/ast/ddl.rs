@@ -8,20 +8,20 @@ use crate::types::Type;
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateSchema {
     /// The name of the schema.
-    pub name: Ident,
+    pub(crate) name: Ident,
 }
 
 /// A column of a new table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSpec {
     /// The name of the column.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The type of the column.
-    pub ty: Type,
+    pub(crate) ty: Type,
     /// `NOT NULL`
-    pub not_null: bool,
+    pub(crate) not_null: bool,
     /// `DEFAULT`
-    pub default: Option<Scalar>,
+    pub(crate) default: Option<Scalar>,
 }
 
 /// `CREATE TABLE`
@@ -30,26 +30,26 @@ pub struct CreateTable {
     /// The name of the table.
     pub name: Qualified,
     /// `UNLOGGED`
-    pub unlogged: bool,
+    pub(crate) unlogged: bool,
     /// `IF NOT EXISTS`
-    pub if_not_exists: bool,
+    pub(crate) if_not_exists: bool,
     /// The columns of the table.
-    pub columns: Vec<ColumnSpec>,
+    pub(crate) columns: Vec<ColumnSpec>,
     /// `PRIMARY KEY`: the names of the key's columns. The list is empty for a table without a primary key.
     pub primary_key: Vec<Ident>,
     /// `WITH (fillfactor = …)`
-    pub fillfactor: Option<u8>,
+    pub(crate) fillfactor: Option<u8>,
 }
 
 /// `CREATE OR REPLACE VIEW name (columns) AS query`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateView {
     /// The name of the view.
-    pub name: Qualified,
+    pub(crate) name: Qualified,
     /// The names of the view's columns.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
     /// The query of the view.
-    pub query: Query,
+    pub(crate) query: Query,
 }
 
 /// `CREATE [UNIQUE] INDEX`
@@ -58,17 +58,17 @@ pub struct CreateIndex {
     /// The name of the index, which is created in the table's schema.
     pub name: Ident,
     /// The indexed table.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// `UNIQUE`
-    pub unique: bool,
+    pub(crate) unique: bool,
     /// `IF NOT EXISTS`
-    pub if_not_exists: bool,
+    pub(crate) if_not_exists: bool,
     /// The keys of the index: columns, or expressions over columns.
-    pub keys: Vec<Scalar>,
+    pub(crate) keys: Vec<Scalar>,
     /// `NULLS NOT DISTINCT`, which PostgreSQL has since version 15
-    pub nulls_not_distinct: bool,
+    pub(crate) nulls_not_distinct: bool,
     /// `WHERE`: the condition on the rows that the index contains.
-    pub filter: Option<Scalar>,
+    pub(crate) filter: Option<Scalar>,
 }
 
 /// The time at which a trigger fires.
@@ -97,30 +97,30 @@ pub enum TriggerEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTrigger {
     /// `OR REPLACE`
-    pub replace: bool,
+    pub(crate) replace: bool,
     /// The name of the trigger.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The table on which the trigger is created.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The time at which the trigger fires.
-    pub timing: TriggerTiming,
+    pub(crate) timing: TriggerTiming,
     /// The event that fires the trigger.
-    pub event: TriggerEvent,
+    pub(crate) event: TriggerEvent,
     /// `REFERENCING OLD TABLE AS`
-    pub old_table: Option<Ident>,
+    pub(crate) old_table: Option<Ident>,
     /// `REFERENCING NEW TABLE AS`
-    pub new_table: Option<Ident>,
+    pub(crate) new_table: Option<Ident>,
     /// `FOR EACH ROW`; if false, `FOR EACH STATEMENT`.
-    pub for_each_row: bool,
+    pub(crate) for_each_row: bool,
     /// The function that the trigger calls.
-    pub function: Qualified,
+    pub(crate) function: Qualified,
 }
 
 /// `ALTER TABLE … ADD PRIMARY KEY`, which also makes the key columns NOT NULL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddPrimaryKey {
     /// The table that gets the primary key.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The columns of the primary key.
     pub columns: Vec<Ident>,
 }
@@ -130,9 +130,9 @@ pub struct AddPrimaryKey {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnableAlways {
     /// The table of the trigger.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The name of the trigger.
-    pub trigger: Ident,
+    pub(crate) trigger: Ident,
 }
 
 /// The kind of an object that is dropped.

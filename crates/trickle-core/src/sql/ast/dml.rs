@@ -7,30 +7,30 @@ use crate::ident::{Ident, Qualified};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Insert {
     /// The common table expressions of the INSERT.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// A comment for people who see the INSERT in an error message.
-    pub note: Option<String>,
+    pub(crate) note: Option<String>,
     /// The table into which rows are inserted.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The alias of the table.
-    pub alias: Option<Ident>,
+    pub(crate) alias: Option<Ident>,
     /// The columns that are inserted. The list is empty for a table without columns.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
     /// The query whose rows are inserted.
-    pub source: Query,
+    pub(crate) source: Query,
     /// `ON CONFLICT`
-    pub on_conflict: Option<OnConflict>,
+    pub(crate) on_conflict: Option<OnConflict>,
     /// `RETURNING`
-    pub returning: Vec<SelectItem>,
+    pub(crate) returning: Vec<SelectItem>,
 }
 
 /// `ON CONFLICT (columns) DO …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnConflict {
     /// The columns of the unique index. The list may be empty only with DO NOTHING.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
     /// The action for a row whose key the table already has.
-    pub action: ConflictAction,
+    pub(crate) action: ConflictAction,
 }
 
 /// The action for a proposed row whose key the table already has.
@@ -51,66 +51,66 @@ pub enum ConflictAction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
     /// The common table expressions of the UPDATE.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// The table that is updated.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The alias of the table.
-    pub alias: Option<Ident>,
+    pub(crate) alias: Option<Ident>,
     /// The assigned columns and their values.
-    pub set: Vec<(Ident, Scalar)>,
+    pub(crate) set: Vec<(Ident, Scalar)>,
     /// `FROM`
-    pub from: Vec<super::FromItem>,
+    pub(crate) from: Vec<super::FromItem>,
     /// The conjuncts of WHERE.
-    pub filter: Vec<Scalar>,
+    pub(crate) filter: Vec<Scalar>,
     /// `RETURNING`
-    pub returning: Vec<SelectItem>,
+    pub(crate) returning: Vec<SelectItem>,
 }
 
 /// `DELETE FROM table USING … WHERE …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete {
     /// The common table expressions of the DELETE.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// The table from which rows are deleted.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The alias of the table.
-    pub alias: Option<Ident>,
+    pub(crate) alias: Option<Ident>,
     /// `USING`
-    pub using: Vec<super::FromItem>,
+    pub(crate) using: Vec<super::FromItem>,
     /// The conjuncts of WHERE.
-    pub filter: Vec<Scalar>,
+    pub(crate) filter: Vec<Scalar>,
     /// `RETURNING`
-    pub returning: Vec<SelectItem>,
+    pub(crate) returning: Vec<SelectItem>,
 }
 
 /// `MERGE INTO table USING source ON … WHEN …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merge {
     /// The common table expressions of the MERGE.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// The table that is changed.
-    pub table: Qualified,
+    pub(crate) table: Qualified,
     /// The alias of the table.
-    pub alias: Option<Ident>,
+    pub(crate) alias: Option<Ident>,
     /// The FROM item whose rows are merged into the table.
-    pub using: super::FromItem,
+    pub(crate) using: super::FromItem,
     /// The condition under which a row of the source matches a row of the table.
-    pub on: Scalar,
+    pub(crate) on: Scalar,
     /// The WHEN clauses, in order.
-    pub whens: Vec<MergeWhen>,
+    pub(crate) whens: Vec<MergeWhen>,
     /// `RETURNING`, which PostgreSQL has since version 17
-    pub returning: Vec<SelectItem>,
+    pub(crate) returning: Vec<SelectItem>,
 }
 
 /// A clause `WHEN [NOT] MATCHED … THEN …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeWhen {
     /// `MATCHED`; if false, `NOT MATCHED`.
-    pub matched: bool,
+    pub(crate) matched: bool,
     /// The condition after `AND`.
-    pub condition: Option<Scalar>,
+    pub(crate) condition: Option<Scalar>,
     /// The action of the clause.
-    pub action: MergeAction,
+    pub(crate) action: MergeAction,
 }
 
 /// The action of a [`MergeWhen`].
@@ -130,20 +130,20 @@ pub enum MergeAction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truncate {
     /// The tables that are truncated.
-    pub tables: Vec<Qualified>,
+    pub(crate) tables: Vec<Qualified>,
 }
 
 /// `LOCK TABLE … IN … MODE [NOWAIT]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lock {
     /// The tables, in the order in which they are locked.
-    pub tables: Vec<Qualified>,
+    pub(crate) tables: Vec<Qualified>,
     /// The mode in which the tables are locked.
-    pub mode: LockMode,
+    pub(crate) mode: LockMode,
     /// `NOWAIT`
-    pub nowait: bool,
+    pub(crate) nowait: bool,
     /// `ONLY`: partitions and inheritance children are not locked.
-    pub only: bool,
+    pub(crate) only: bool,
 }
 
 /// The mode of a table lock.

@@ -9,18 +9,22 @@ mod scalar;
 mod walk;
 
 pub use ddl::{
-    AddPrimaryKey, ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateView, DropObject,
-    EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
+    AddPrimaryKey, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateView, DropObject,
+    EnableAlways, ObjectKind,
 };
-pub use dml::{
-    ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
-    Update,
-};
-pub use plpgsql::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, pinned_path};
-pub use query::{
-    Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator, TableCall,
-};
-pub use scalar::{Aggregate, Frame, FrameBound, Over, Param, Scalar, SpecialCall};
+pub use dml::{Delete, Insert, Lock, Merge, Truncate, Update};
+pub(crate) use plpgsql::pinned_path;
+pub use plpgsql::{CreateScriptFunction, CreateTriggerFunction};
+pub use query::Query;
+pub use scalar::Param;
+for_tests! {
+    use ddl::{ColumnSpec, TriggerEvent, TriggerTiming};
+    use dml::{ConflictAction, LockMode, MergeAction, MergeWhen, OnConflict};
+    use plpgsql::{Instruction, NamedRows};
+    use query::{Cte, CteBody, FromItem, JoinKind, OrderBy, Select, SelectItem, SetExpr, SetOperator};
+    use query::TableCall;
+    use scalar::{Aggregate, Frame, FrameBound, Over, Scalar, SpecialCall};
+}
 pub(crate) use walk::{Visitor, walk_from, walk_scalar, walk_select};
 
 /// An SQL statement.

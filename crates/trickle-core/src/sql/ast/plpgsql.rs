@@ -7,16 +7,16 @@ use crate::ident::{Ident, Qualified};
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTriggerFunction {
     /// The name of the function.
-    pub name: Qualified,
+    pub(crate) name: Qualified,
     /// Whether the function runs with its owner's rights (SECURITY DEFINER).
-    pub security_definer: bool,
+    pub(crate) security_definer: bool,
     /// The settings that are in force while the function runs, with their values. Only a list such as
     /// `search_path` has several values.
-    pub settings: Vec<(String, Vec<String>)>,
+    pub(crate) settings: Vec<(String, Vec<String>)>,
     /// The variables of the function, with the names of their types.
-    pub variables: Vec<(Ident, &'static str)>,
+    pub(crate) variables: Vec<(Ident, &'static str)>,
     /// The instructions of the function.
-    pub body: Vec<Instruction>,
+    pub(crate) body: Vec<Instruction>,
 }
 
 /// `CREATE OR REPLACE FUNCTION name() RETURNS trigger`, for a function in a language of an extension. The
@@ -24,16 +24,16 @@ pub struct CreateTriggerFunction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateScriptFunction {
     /// The name of the function.
-    pub name: Qualified,
+    pub(crate) name: Qualified,
     /// The language of the function.
-    pub language: &'static str,
+    pub(crate) language: &'static str,
     /// The text of the function in its language.
-    pub script: String,
+    pub(crate) script: String,
 }
 
 /// Returns a search path that no caller of a function can redirect: built-in names come first, and names of
 /// temporary objects last.
-pub fn pinned_path() -> (String, Vec<String>) {
+pub(crate) fn pinned_path() -> (String, Vec<String>) {
     ("search_path".to_owned(), vec!["pg_catalog".to_owned(), "pg_temp".to_owned()])
 }
 
@@ -96,11 +96,11 @@ pub enum Instruction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedRows {
     /// The name under which the statement reads the rows.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The names of the columns.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
     /// The relation or variable from which the rows are read.
-    pub from: Ident,
+    pub(crate) from: Ident,
     /// Whether `from` is a variable with one row, and not a relation.
-    pub row: bool,
+    pub(crate) row: bool,
 }

@@ -8,31 +8,31 @@ use crate::types::Type;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// The common table expressions. Each of them can read the earlier ones.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// The query without its common table expressions, ORDER BY and LIMIT.
-    pub body: SetExpr,
+    pub(crate) body: SetExpr,
     /// `ORDER BY`
-    pub order_by: Vec<OrderBy>,
+    pub(crate) order_by: Vec<OrderBy>,
     /// `LIMIT`, or `FETCH FIRST … ROWS WITH TIES`
-    pub limit: Option<Scalar>,
+    pub(crate) limit: Option<Scalar>,
     /// `WITH TIES`
-    pub with_ties: bool,
+    pub(crate) with_ties: bool,
     /// `OFFSET`
-    pub offset: Option<Scalar>,
+    pub(crate) offset: Option<Scalar>,
 }
 
 /// A common table expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cte {
     /// The name of the common table expression.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The names of the columns. The list is empty where the columns keep their names from the body.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
     /// `[NOT] MATERIALIZED`. With `None`, PostgreSQL materializes the rows if and only if they are read more
     /// than once.
-    pub materialized: Option<bool>,
+    pub(crate) materialized: Option<bool>,
     /// The query or statement that computes the rows.
-    pub body: CteBody,
+    pub(crate) body: CteBody,
 }
 
 /// The body of a common table expression.
@@ -89,37 +89,37 @@ pub enum SetOperator {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Select {
     /// `DISTINCT`
-    pub distinct: bool,
+    pub(crate) distinct: bool,
     /// The output columns.
-    pub items: Vec<SelectItem>,
+    pub(crate) items: Vec<SelectItem>,
     /// The FROM items, which are joined by commas.
-    pub from: Vec<FromItem>,
+    pub(crate) from: Vec<FromItem>,
     /// The conjuncts of WHERE.
-    pub filter: Vec<Scalar>,
+    pub(crate) filter: Vec<Scalar>,
     /// `GROUP BY`
-    pub group_by: Vec<Scalar>,
+    pub(crate) group_by: Vec<Scalar>,
     /// The conjuncts of HAVING.
-    pub having: Vec<Scalar>,
+    pub(crate) having: Vec<Scalar>,
 }
 
 /// `expr AS name`
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectItem {
     /// The expression that computes the output column.
-    pub expr: Scalar,
+    pub(crate) expr: Scalar,
     /// The name of the output column.
-    pub name: Option<Ident>,
+    pub(crate) name: Option<Ident>,
 }
 
 /// `expr [DESC] [NULLS FIRST|LAST]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderBy {
     /// The sort key.
-    pub expr: Scalar,
+    pub(crate) expr: Scalar,
     /// `DESC`
-    pub descending: bool,
+    pub(crate) descending: bool,
     /// `NULLS FIRST`
-    pub nulls_first: bool,
+    pub(crate) nulls_first: bool,
 }
 
 /// The kind of a join of two FROM items.
@@ -139,9 +139,9 @@ pub enum JoinKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableCall {
     /// The call of the function.
-    pub call: Scalar,
+    pub(crate) call: Scalar,
     /// `AS (name type, …)`: the columns of a function whose caller must define them.
-    pub definition: Vec<(Ident, Type)>,
+    pub(crate) definition: Vec<(Ident, Type)>,
 }
 
 /// An item of FROM.
@@ -192,35 +192,35 @@ pub enum FromItem {
 
 impl Query {
     /// Makes a query with a body, and without common table expressions, ORDER BY and LIMIT.
-    pub fn new(body: SetExpr) -> Query {
+    pub(crate) fn new(body: SetExpr) -> Query {
         Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None, with_ties: false, offset: None }
     }
     /// Makes `SELECT …`.
-    pub fn select(select: Select) -> Query {
+    pub(crate) fn select(select: Select) -> Query {
         Query::new(SetExpr::Select(Box::new(select)))
     }
 }
 
 impl SelectItem {
     /// Makes `expr AS name`.
-    pub fn new(expr: Scalar, name: Ident) -> SelectItem {
+    pub(crate) fn new(expr: Scalar, name: Ident) -> SelectItem {
         SelectItem { expr, name: Some(name) }
     }
 }
 
 impl FromItem {
     /// Makes `f(…) AS alias`.
-    pub fn call(call: Scalar, alias: Ident) -> FromItem {
+    pub(crate) fn call(call: Scalar, alias: Ident) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
     }
     /// Makes `f(…) AS alias (columns)`.
-    pub fn call_naming(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
+    pub(crate) fn call_naming(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns }
     }
     /// Makes `name AS alias`.
-    pub fn relation(name: Qualified, alias: Ident) -> FromItem {
+    pub(crate) fn relation(name: Qualified, alias: Ident) -> FromItem {
         FromItem::Relation { name, alias }
     }
 }

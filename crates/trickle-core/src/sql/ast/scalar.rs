@@ -45,45 +45,45 @@ pub enum SpecialCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {
     /// The name of the aggregate.
-    pub name: Qualified,
+    pub(crate) name: Qualified,
     /// The arguments. If the list is empty, `*` is printed.
-    pub args: Vec<Scalar>,
+    pub(crate) args: Vec<Scalar>,
     /// `DISTINCT`
-    pub distinct: bool,
+    pub(crate) distinct: bool,
     /// The keys of `ORDER BY` inside the call, or of `WITHIN GROUP`.
-    pub order_by: Vec<OrderBy>,
+    pub(crate) order_by: Vec<OrderBy>,
     /// Whether `order_by` has the keys of `WITHIN GROUP`.
-    pub within_group: bool,
+    pub(crate) within_group: bool,
     /// `FILTER (WHERE …)`
-    pub filter: Option<Box<Scalar>>,
+    pub(crate) filter: Option<Box<Scalar>>,
 }
 
 /// `call OVER (PARTITION BY … ORDER BY … frame)`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Over {
     /// The call of the window function or aggregate.
-    pub call: Aggregate,
+    pub(crate) call: Aggregate,
     /// Whether the call is of a window function. Without arguments, such a call is printed without `*`.
-    pub ranks: bool,
+    pub(crate) ranks: bool,
     /// `PARTITION BY`
-    pub partition: Vec<Scalar>,
+    pub(crate) partition: Vec<Scalar>,
     /// `ORDER BY`
-    pub order_by: Vec<OrderBy>,
+    pub(crate) order_by: Vec<OrderBy>,
     /// The frame. `None` for SQL's default frame.
-    pub frame: Option<Frame>,
+    pub(crate) frame: Option<Frame>,
 }
 
 /// A window frame: for each row, the rows of its partition that a call reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// `ROWS`, `RANGE` or `GROUPS`.
-    pub units: Units,
+    pub(crate) units: Units,
     /// The bound at which the frame begins.
-    pub start: FrameBound,
+    pub(crate) start: FrameBound,
     /// The bound at which the frame ends.
-    pub end: FrameBound,
+    pub(crate) end: FrameBound,
     /// The rows that the frame leaves out although they are between its bounds.
-    pub exclude: Exclusion,
+    pub(crate) exclude: Exclusion,
 }
 
 /// A bound at which a frame begins or ends.
@@ -204,81 +204,81 @@ pub enum Scalar {
 
 impl Scalar {
     /// Makes `table.name`.
-    pub fn column(table: &Ident, name: &Ident) -> Scalar {
+    pub(crate) fn column(table: &Ident, name: &Ident) -> Scalar {
         Scalar::Column { table: Some(table.clone()), name: name.clone() }
     }
     /// Makes a `bigint` constant.
-    pub fn int8(value: i64) -> Scalar {
+    pub(crate) fn int8(value: i64) -> Scalar {
         Scalar::Literal(Datum::Int(value), Type::Int8)
     }
     /// Makes an `integer` constant.
-    pub fn int4(value: i32) -> Scalar {
+    pub(crate) fn int4(value: i32) -> Scalar {
         Scalar::Literal(Datum::Int(value.into()), Type::Int4)
     }
     /// Makes a boolean constant.
-    pub fn bool(value: bool) -> Scalar {
+    pub(crate) fn bool(value: bool) -> Scalar {
         Scalar::Literal(Datum::Bool(value), Type::Bool)
     }
     /// Makes a text constant.
-    pub fn text(value: &str) -> Scalar {
+    pub(crate) fn text(value: &str) -> Scalar {
         Scalar::Literal(Datum::text(value), Type::Text)
     }
     /// Makes a NULL of type `ty`.
-    pub fn null(ty: Type) -> Scalar {
+    pub(crate) fn null(ty: Type) -> Scalar {
         Scalar::Literal(Datum::Null, ty)
     }
     /// Makes `self::ty`.
     #[must_use]
-    pub fn cast(self, ty: Type) -> Scalar {
+    pub(crate) fn cast(self, ty: Type) -> Scalar {
         Scalar::Cast(Box::new(self), ty)
     }
     /// Makes a call of a function in `pg_catalog`.
-    pub fn call(name: &'static str, args: Vec<Scalar>) -> Scalar {
+    pub(crate) fn call(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Call(Qualified::bare(Ident::fixed(name)), args)
     }
     /// Makes `self op other` with an operator of `pg_catalog`.
     #[must_use]
-    pub fn op(self, op: &'static str, other: Scalar) -> Scalar {
+    pub(crate) fn op(self, op: &'static str, other: Scalar) -> Scalar {
         Scalar::Operator(Qualified::bare(Ident::fixed(op)), vec![self, other])
     }
     /// Makes `self = other`.
     #[must_use]
-    pub fn equals(self, other: Scalar) -> Scalar {
+    pub(crate) fn equals(self, other: Scalar) -> Scalar {
         self.op("=", other)
     }
     /// Makes `- self`.
     #[must_use]
-    pub fn minus(self) -> Scalar {
+    pub(crate) fn minus(self) -> Scalar {
         Scalar::Operator(Qualified::bare(Ident::fixed("-")), vec![self])
     }
     /// Makes `NOT self`.
     #[must_use]
-    pub fn negated(self) -> Scalar {
+    pub(crate) fn negated(self) -> Scalar {
         Scalar::Not(Box::new(self))
     }
     /// Makes `self IS NULL`.
     #[must_use]
-    pub fn is_null(self) -> Scalar {
+    pub(crate) fn is_null(self) -> Scalar {
         Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: false }
     }
     /// Makes `self IS NOT NULL`.
     #[must_use]
-    pub fn is_not_null(self) -> Scalar {
+    pub(crate) fn is_not_null(self) -> Scalar {
         Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: true }
     }
     /// Makes `self IS NOT DISTINCT FROM other`.
     #[must_use]
-    pub fn same_as(self, other: Scalar) -> Scalar {
+    pub(crate) fn same_as(self, other: Scalar) -> Scalar {
         Scalar::Distinct { left: Box::new(self), right: Box::new(other), negated: true }
     }
     /// Makes `COALESCE(self, other)`.
     #[must_use]
-    pub fn coalesce(self, other: Scalar) -> Scalar {
+    pub(crate) fn coalesce(self, other: Scalar) -> Scalar {
         Scalar::Special(SpecialCall::Coalesce, vec![self, other])
     }
     /// Makes the conjunction of the terms, without conjunctions among its terms. Without terms, the result is
     /// TRUE.
-    pub fn and(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
+    pub(crate) fn and(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat = Vec::new();
         for t in terms {
             match t {
@@ -293,7 +293,7 @@ impl Scalar {
         }
     }
     /// Makes the disjunction of the terms. Without terms, the result is FALSE.
-    pub fn or(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
+    pub(crate) fn or(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat: Vec<Scalar> = terms.into_iter().collect();
         match flat.len() {
             0 => Scalar::bool(false),
@@ -303,7 +303,7 @@ impl Scalar {
     }
     /// Makes a call of an aggregate without DISTINCT, ORDER BY and FILTER. If there are no arguments, the
     /// call is printed with `*`.
-    pub fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
+    pub(crate) fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
             name: Qualified::bare(Ident::fixed(name)),
             args,
@@ -314,7 +314,7 @@ impl Scalar {
         }))
     }
     /// Makes `first_value(value) OVER (PARTITION BY partition ORDER BY order_by)`.
-    pub fn first(value: Scalar, partition: Vec<Scalar>, order_by: Vec<OrderBy>) -> Scalar {
+    pub(crate) fn first(value: Scalar, partition: Vec<Scalar>, order_by: Vec<OrderBy>) -> Scalar {
         let call = Aggregate {
             name: Qualified::bare(Ident::fixed("first_value")),
             args: vec![value],
@@ -334,7 +334,7 @@ impl Scalar {
     }
     /// Whether the expression is a column, a constant or a parameter, possibly cast. Computing such an
     /// expression twice costs nothing.
-    pub fn is_atom(&self) -> bool {
+    pub(crate) fn is_atom(&self) -> bool {
         match self {
             Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => true,
             Scalar::Cast(inner, _) => inner.is_atom(),

@@ -8,38 +8,33 @@ use crate::graph::{Graph, NodeId, Schema};
 use crate::ident::{Ident, Qualified};
 use crate::sql::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
 use crate::sql::fragment::{Block, Body, Closed, Fragment, Names, Weight};
-use crate::sql::profile::Profile;
 use crate::sql::sources::Sources;
 use std::sync::Arc;
 
 impl<'a> RenderContext<'a> {
     /// Returns the graph that contains the plan.
-    pub fn graph(&self) -> &'a Graph {
+    pub(crate) fn graph(&self) -> &'a Graph {
         self.graph
     }
     /// Returns the node that is being rendered.
-    pub fn node(&self) -> NodeId {
+    pub(crate) fn node(&self) -> NodeId {
         self.node
     }
     /// Returns the sources from which the leaves are read.
-    pub fn sources(&self) -> &'a dyn Sources {
+    pub(crate) fn sources(&self) -> &'a dyn Sources {
         self.sources
     }
-    /// Returns the capabilities of the server.
-    pub fn profile(&self) -> &'a Profile {
-        self.profile
-    }
     /// Returns the columns of the node that is being rendered.
-    pub fn schema(&self) -> &'a Schema {
+    pub(crate) fn schema(&self) -> &'a Schema {
         self.graph.schema(self.node)
     }
     /// Returns column names for the node that is being rendered.
-    pub fn output(&self) -> Names {
+    pub(crate) fn output(&self) -> Names {
         Names::of(self.schema())
     }
 
     /// Returns an alias that occurs nowhere else in the statement.
-    pub fn alias(&mut self, wanted: &str) -> Ident {
+    pub(crate) fn alias(&mut self, wanted: &str) -> Ident {
         self.aliases.fresh(wanted)
     }
 
@@ -48,7 +43,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Adds a common table expression to the statement and returns its name.
-    pub fn cte(&mut self, wanted: &Arc<str>, mut query: Query, materialized: Option<bool>) -> Ident {
+    pub(crate) fn cte(&mut self, wanted: &Arc<str>, mut query: Query, materialized: Option<bool>) -> Ident {
         crate::sql::tidy::tidy(&mut query.body);
         let name = self.cte_names.fresh_like(&Ident::from(wanted));
         let materialized = materialized.filter(|_| self.profile.cte_materialized);
@@ -114,7 +109,7 @@ impl<'a> RenderContext<'a> {
     /// Returns the fragment as an open block. The fragment computes the node `of`. A closed query whose size
     /// the change bounds is computed once, in a common table expression. Without this, PostgreSQL would
     /// compute the query again for each outer row of a join, if it expects a change of one or two rows.
-    pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
+    pub(crate) fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
         match fragment.body {
             Body::Open(block) => block,
             Body::Closed(closed) => {
@@ -125,7 +120,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns an equal block that only reads columns of one relation and has no conditions.
-    pub fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
+    pub(crate) fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
         if block.is_bare() && block.filter.is_empty() {
             return block;
         }
@@ -137,7 +132,7 @@ impl<'a> RenderContext<'a> {
     /// Returns a block in which an expensive column that is read more than once is computed only once, in a
     /// common table expression. The expressions `readers` read columns. If `kept`, the result reads each
     /// column once too.
-    pub fn fit<'e>(
+    pub(crate) fn fit<'e>(
         &mut self,
         block: Block,
         of: NodeId,
@@ -167,7 +162,7 @@ impl<'a> RenderContext<'a> {
     /// Returns the rows of the node `of` with weight 1. Each row is repeated as often as its former weight.
     /// All weights must be positive.
     #[must_use]
-    pub fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
+    pub(crate) fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
         let props = self.graph.props(of);
         // Merged rows have one row for each key, so the row's weight is 1.
         if props.consolidated && props.non_negative && !props.keys.is_empty() {
@@ -249,7 +244,7 @@ impl<'a> RenderContext<'a> {
 
     /// Returns a block that can be read a second time through [`RenderContext::copy_block`]. A block is
     /// computed twice only if computing it costs nothing.
-    pub fn shareable(&mut self, block: Block, of: NodeId) -> Block {
+    pub(crate) fn shareable(&mut self, block: Block, of: NodeId) -> Block {
         let fragment = self.shared(Fragment::open(block, false, false), of);
         self.open(fragment, of)
     }
@@ -287,7 +282,7 @@ impl<'a> RenderContext<'a> {
 
     /// Returns a copy of the block with new aliases. A subquery may occur more than once in the block, so all
     /// occurrences of an alias get the same new name.
-    pub fn copy_block(&mut self, block: &Block) -> Block {
+    pub(crate) fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
         // A block has only a few aliases, so a linear search is faster than hashing.
         let mut renamed: Vec<(Ident, Ident)> = Vec::new();

@@ -70,16 +70,16 @@ pub fn render_delta(
 
 /// A common table expression, with its columns in the order of the plan's columns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named {
+pub(crate) struct Named {
     /// The name of the common table expression.
-    pub relation: Ident,
+    pub(crate) relation: Ident,
     /// The names of the columns, in the order of the plan's columns.
-    pub columns: Vec<Ident>,
+    pub(crate) columns: Vec<Ident>,
 }
 
 /// A change, as it was rendered.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rendered {
+pub(crate) enum Rendered {
     /// The change as weighted rows.
     Rows {
         /// The common table expression with the rows.
@@ -100,11 +100,11 @@ pub enum Rendered {
 
 /// Several changes, rendered as common table expressions of one statement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// The common table expressions. Each comes after those that it reads.
-    pub ctes: Vec<Cte>,
+    pub(crate) ctes: Vec<Cte>,
     /// The rendered change of each root, in the order of the roots.
-    pub roots: Vec<Rendered>,
+    pub(crate) roots: Vec<Rendered>,
 }
 
 /// Renders several changes as common table expressions of one statement. Parts that several changes share are
@@ -113,7 +113,7 @@ pub struct Changed {
 ///
 /// # Errors
 /// Errors of the operators.
-pub fn render_changes(
+pub(crate) fn render_changes(
     graph: &Graph,
     roots: &[NodeId],
     in_pairs: &dyn Fn(usize, &Revise) -> bool,
@@ -154,7 +154,7 @@ pub fn render_changes(
 ///
 /// # Errors
 /// Errors of the operators.
-pub fn render_states(
+pub(crate) fn render_states(
     graph: &Graph,
     roots: &[NodeId],
     sources: &dyn Sources,

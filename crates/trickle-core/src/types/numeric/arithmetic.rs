@@ -11,7 +11,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22003 if the result overflows.
-    pub fn add(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn add(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
                 let sum = match s.cmp(t) {
@@ -33,7 +33,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22003 if the result overflows.
-    pub fn subtract(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn subtract(&self, other: &Numeric) -> Result<Numeric> {
         self.add(&other.negate())
     }
 
@@ -41,7 +41,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22003 if the result overflows.
-    pub fn multiply(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn multiply(&self, other: &Numeric) -> Result<Numeric> {
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
             (self, other)
         else {
@@ -79,7 +79,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22012 if `other` is zero, and with 22003 if the result overflows.
-    pub fn divide(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn divide(&self, other: &Numeric) -> Result<Numeric> {
         let zero = || Error::data("22012", "division by zero");
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
             (self, other)
@@ -114,7 +114,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22012 if `other` is zero, and with 22003 if the result overflows.
-    pub fn divide_whole(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn divide_whole(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { .. }, Numeric::Finite { unscaled, .. }) if !unscaled.is_zero() => {
                 let (a, b, _) = self.aligned(other);
@@ -139,7 +139,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22012 if `other` is zero.
-    pub fn remainder(&self, other: &Numeric) -> Result<Numeric> {
+    pub(crate) fn remainder(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::NaN, _) | (_, Numeric::NaN) => Ok(Numeric::NaN),
             (_, Numeric::Finite { unscaled, .. }) if unscaled.is_zero() => {
@@ -158,7 +158,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 2201F if the number is negative.
-    pub fn square_root(&self) -> Result<Numeric> {
+    pub(crate) fn square_root(&self) -> Result<Numeric> {
         if self.signum() == Some(-1) {
             return Err(Error::data("2201F", "cannot take square root of a negative number"));
         }

@@ -123,7 +123,7 @@ impl Numeric {
 
     /// Returns the number without trailing zeros after the point. All equal numbers have the same result.
     #[must_use]
-    pub fn normalized(&self) -> Numeric {
+    pub(crate) fn normalized(&self) -> Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return self.clone() };
         if *scale == 0 {
             return self.clone();
@@ -168,7 +168,7 @@ impl Numeric {
 
     /// Returns `−self`.
     #[must_use]
-    pub fn negate(&self) -> Numeric {
+    pub(crate) fn negate(&self) -> Numeric {
         match self {
             Numeric::Finite { unscaled, scale } => Numeric::Finite { unscaled: -unscaled, scale: *scale },
             Numeric::Infinity => Numeric::NegInfinity,
@@ -179,13 +179,13 @@ impl Numeric {
 
     /// Returns `|self|`.
     #[must_use]
-    pub fn absolute(&self) -> Numeric {
+    pub(crate) fn absolute(&self) -> Numeric {
         if self.signum() == Some(-1) { self.negate() } else { self.clone() }
     }
 
     /// Returns the sign as a numeric: −1, 0, 1 or NaN.
     #[must_use]
-    pub fn sign(&self) -> Numeric {
+    pub(crate) fn sign(&self) -> Numeric {
         self.signum().map_or(Numeric::NaN, |s| Numeric::from(i64::from(s)))
     }
 }

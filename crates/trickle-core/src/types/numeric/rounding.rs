@@ -10,25 +10,25 @@ impl Numeric {
     /// Rounds to `scale` digits after the decimal point. Halves are rounded away from zero. A negative scale
     /// rounds to digits before the decimal point.
     #[must_use]
-    pub fn round(&self, scale: i32) -> Numeric {
+    pub(crate) fn round(&self, scale: i32) -> Numeric {
         self.rescale(scale, divide_rounded)
     }
 
     /// Keeps only the first `scale` digits after the decimal point.
     #[must_use]
-    pub fn truncate(&self, scale: i32) -> Numeric {
+    pub(crate) fn truncate(&self, scale: i32) -> Numeric {
         self.rescale(scale, |a, b| a / b)
     }
 
     /// Returns the least integer that is not less than the value.
     #[must_use]
-    pub fn ceiling(&self) -> Numeric {
+    pub(crate) fn ceiling(&self) -> Numeric {
         self.rescale(0, Integer::div_ceil)
     }
 
     /// Returns the greatest integer that is not greater than the value.
     #[must_use]
-    pub fn floor(&self) -> Numeric {
+    pub(crate) fn floor(&self) -> Numeric {
         self.rescale(0, Integer::div_floor)
     }
 
@@ -51,7 +51,7 @@ impl Numeric {
     /// # Errors
     /// Fails with 22003 for infinities, and if there are more than `precision − scale` digits before the
     /// decimal point.
-    pub fn with_typmod(&self, precision: u16, scale: i16) -> Result<Numeric> {
+    pub(crate) fn with_typmod(&self, precision: u16, scale: i16) -> Result<Numeric> {
         let overflow = |detail: String| Error::data("22003", "numeric field overflow").detail(detail);
         let rounded = match self {
             Numeric::NaN => return Ok(Numeric::NaN),
@@ -81,7 +81,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Fails with 22003 if the integer does not fit into `bits` bits, and with 0A000 for NaN and infinities.
-    pub fn to_integer(&self, bits: u32, type_name: &str) -> Result<i64> {
+    pub(crate) fn to_integer(&self, bits: u32, type_name: &str) -> Result<i64> {
         let Numeric::Finite { unscaled, .. } = self.round(0) else {
             let what = if *self == Numeric::NaN { "NaN" } else { "infinity" };
             return Err(Error::data("0A000", format!("cannot convert {what} to {type_name}")));
