@@ -50,6 +50,7 @@
 //! ```
 
 pub(crate) mod aggregates;
+mod context;
 mod driver;
 pub(crate) mod group;
 pub(crate) mod windows;
@@ -63,14 +64,12 @@ mod tests;
 pub(crate) use crate::expr::evaluate::{call, expr, is_true};
 pub use driver::{Evaluator, eval};
 pub use zset::{Row, ZSet, same_bag};
+for_tests! {
+    use context::{Context, Evaluate};
+}
 
-use crate::error::{Error, Result};
-use crate::expr::{Expr, Moment};
-use crate::graph::{Graph, NodeId};
 use crate::table::TableId;
-use crate::types::{Datum, Type};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// The data over which a plan is evaluated: for each table, the previous state R and the change ΔR, as rows
 /// with all columns. The current state R′ is the sum of R and ΔR.
@@ -104,61 +103,5 @@ impl Database {
     pub fn changed(&self) -> BTreeSet<TableId> {
         let tables = self.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t);
         tables.chain((self.clock.then != self.clock.now).then_some(TableId::CLOCK)).collect()
-    }
-}
-
-/// The relation that an operator denotes.
-pub trait Evaluate {
-    /// Returns the output of the operator over evaluated inputs.
-    ///
-    /// # Errors
-    /// Fails if an expression of the query raises an error (division by zero, overflow, a second row in a
-    /// scalar subquery …).
-    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet>;
-}
-
-/// The data that an operator may read in addition to its inputs.
-pub struct Context<'a> {
-    /// The plan.
-    pub(crate) graph: &'a Graph,
-    /// The tables and the clock.
-    pub(crate) database: &'a Database,
-    /// Whether the plan is evaluated over the previous state, as if no table had changed.
-    pub(crate) previous: bool,
-    /// The results of nodes over the previous state.
-    stored: &'a [Option<Arc<ZSet>>],
-    /// The greatest number of rows of a relation.
-    limit: u64,
-}
-
-impl Context<'_> {
-    /// Returns a time of the refresh as a constant expression.
-    pub(crate) fn time(&self, moment: Moment) -> Expr {
-        let clock = self.database.clock;
-        let time = if self.previous || moment == Moment::Then { clock.then } else { clock.now };
-        Expr::literal(Datum::Timestamp(time), Type::Timestamptz)
-    }
-
-    /// Checks that a relation may have `rows` rows.
-    ///
-    /// # Errors
-    /// Fails with 54000 if `rows` is more than the evaluator's limit.
-    pub(crate) fn allows(&self, rows: u64) -> Result<()> {
-        match rows <= self.limit {
-            true => Ok(()),
-            false => Err(Error::data("54000", format!("a relation has more than {} rows", self.limit))
-                .hint("Evaluator::within says how many there may be.")),
-        }
-    }
-
-    /// Returns the relation that `of` denotes over the previous state of the sources.
-    ///
-    /// # Errors
-    /// Fails with an internal error if the driver has not evaluated `of` yet, which is a bug.
-    pub(crate) fn stored(&self, of: NodeId) -> Result<&ZSet> {
-        self.stored
-            .get(of.index())
-            .and_then(Option::as_deref)
-            .ok_or_else(|| Error::internal(format!("the stored result of {of} was not evaluated")))
     }
 }

@@ -17,9 +17,10 @@ pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{
     describe_accumulators, describe_expand, describe_exprs, describe_groups, describe_top, describe_window,
 };
+pub use props::Props;
 pub(crate) use props::images;
 for_tests! {
-    use props::{FunctionalDependency, Props};
+    use props::FunctionalDependency;
 }
 pub use settled::Unsettled;
 

@@ -32,7 +32,7 @@ pub use crate::ident::{Ident, Qualified};
 for_tests! {
     use fragment::{Block, Body, Closed, Fragment, Names, Weight};
     use print::print_query;
-    use render::{RenderContext, render_delta, render_query};
+    use render::{Render, RenderContext, render_delta, render_query};
     use sources::{BufferSources, Changes, Relation, Sources, Stored, Window};
 }
 pub use print::{Printed, print, quoted};
@@ -46,15 +46,3 @@ pub(crate) use expr::{aggregate, opaque, over, scalar};
 pub use groups::image_of;
 pub(crate) use groups::{Same, accumulator, differs, image};
 pub(crate) use joins::not_in;
-
-use crate::error::Result;
-
-/// The rendering of an operator as SQL.
-pub trait Render {
-    /// Renders the operator. `inputs` are its rendered inputs, in the order in which the operator names them.
-    ///
-    /// # Errors
-    /// Fails if an input is not positive although the operator needs positive weights. Fails too if the
-    /// context does not know a source.
-    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment>;
-}

@@ -13,6 +13,16 @@ use crate::ident::{Ident, NameSet};
 use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 
+/// The rendering of an operator as SQL.
+pub trait Render {
+    /// Renders the operator. `inputs` are its rendered inputs, in the order in which the operator names them.
+    ///
+    /// # Errors
+    /// Fails if an input is not positive although the operator needs positive weights. Fails too if the
+    /// context does not know a source.
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment>;
+}
+
 /// Renders the plan under `root` as a query. The plan must denote a state, and the query returns each row as
 /// often as the row's weight. The output columns of the query have the names `output`.
 ///
