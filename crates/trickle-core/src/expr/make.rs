@@ -4,6 +4,7 @@ use super::{Expr, ExprKind, FuncSig, IsTest};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
+#[expect(clippy::wrong_self_convention, reason = "an expression is made from its argument, not asked")]
 impl Expr {
     /// Makes a reference to input column `index` of type `ty`.
     pub fn column(index: usize, ty: Type) -> Expr {

@@ -202,6 +202,7 @@ pub enum Scalar {
     ArrayQuery(Box<Query>),
 }
 
+#[expect(clippy::wrong_self_convention, reason = "an expression is made from its argument, not asked")]
 impl Scalar {
     /// Makes `table.name`.
     pub(crate) fn column(table: &Ident, name: &Ident) -> Scalar {
