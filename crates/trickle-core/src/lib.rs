@@ -160,7 +160,7 @@ mod table;
 pub mod testing;
 pub mod typecheck;
 pub mod types;
-mod values;
+pub mod values;
 pub mod verdict;
 pub mod vocabulary;
 #[cfg(feature = "testing")]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Fails with 22003 if the value is out of range, and with 22023 for a jsonb value of another kind. Fails
 /// with 22P02 or a similar code for a text that is not a value of type `to`. If there is no cast between the
 /// types, the value is returned unchanged, since the types of a plan are checked before its evaluation.
-pub(crate) fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
+pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
     if value.is_null() || from == to {
         return Ok(value.clone());
     }

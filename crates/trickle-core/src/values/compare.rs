@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 /// Strings compare by bytes (collation "C"). This function does not ignore the padding of a `char(n)` value;
 /// [`compare_as`] does. Numbers of different types compare by value, and dates compare with timestamps as
 /// midnight.
-pub(crate) fn compare(a: &Datum, b: &Datum) -> Ordering {
+pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         (Datum::Null, Datum::Null) => Ordering::Equal,
         (Datum::Null, _) => Ordering::Greater,
@@ -30,7 +30,7 @@ pub(crate) fn compare(a: &Datum, b: &Datum) -> Ordering {
 
 /// Compares like [`compare`], for values of a known type. Trailing blanks of `char(n)` are ignored, also in
 /// the elements of arrays and in the fields of rows.
-pub(crate) fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
+pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     if ty.is_padded() { compare(&unpadded(ty, a), &unpadded(ty, b)) } else { compare(a, b) }
 }
 

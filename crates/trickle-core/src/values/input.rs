@@ -20,7 +20,7 @@ pub(super) fn invalid(ty: &Type, text: &str) -> Error {
 /// # Errors
 /// Fails with 22P02, 22007 or 22008 if the text is not a value of type `ty`, and with 22003 if the value is
 /// out of the type's range.
-pub(crate) fn input(text: &str, ty: &Type) -> Result<Datum> {
+pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match ty {
         Type::Bool => Datum::Bool(boolean(trimmed).ok_or_else(|| invalid(ty, text))?),

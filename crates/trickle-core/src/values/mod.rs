@@ -8,7 +8,7 @@ mod compare;
 mod input;
 mod input_time;
 
-pub(crate) use cast::cast;
+pub use cast::cast;
 pub(crate) use compare::{SqlKey, unpadded};
-pub(crate) use compare::{compare, compare_as};
-pub(crate) use input::input;
+pub use compare::{compare, compare_as};
+pub use input::input;
