@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::syntax::{Ident, Place};
 use crate::types::Type;
+use std::sync::Arc;
 
 /// The result of a lookup in one scope.
 enum Found {
@@ -133,14 +134,12 @@ impl Lowerer<'_> {
         };
         let values = self.columns_of(qualifier, place)?;
         let types: Vec<Type> = values.iter().map(|e| e.ty().clone()).collect();
-        let row = match &item.table {
-            Some((schema, table)) => {
-                let Some(ty) = self.catalog.named_type(Some(schema), table) else {
-                    return Err(self.whole_row(place));
-                };
-                Expr::new(ExprKind::Row(values), Type::Record(types.into())).cast(ty)
-            }
-            None => {
+        let named = |(schema, table): &(Arc<str>, Arc<str>)| self.catalog.named_type(Some(schema), table);
+        let row = match item.table.as_ref().map(named) {
+            Some(Some(ty)) => Expr::new(ExprKind::Row(values), Type::Record(types.into())).cast(ty),
+            Some(None) if item.fields.is_none() => return Err(self.whole_row(place)),
+            // A catalog that only knows definitions may lack the row type of a view.
+            Some(None) | None => {
                 let here = || item.columns.iter().map(|c| c.name.clone()).collect();
                 let names = item.fields.clone().unwrap_or_else(here);
                 Expr::call(FuncSig::row(names, types), values)

@@ -27,7 +27,7 @@ pub(super) struct Item {
     pub(super) key: Option<Vec<usize>>,
     /// The name of a column that is NULL only in rows that an outer join padded.
     pub(super) present: Option<Arc<str>>,
-    /// The schema and name of the table whose rows the item has.
+    /// The schema and name of the table or view whose rows the item has.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
     /// The column names of an item's row that is used as a value, if they differ from the names in `columns`.
     pub(super) fields: Option<Vec<Arc<str>>>,

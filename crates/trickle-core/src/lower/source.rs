@@ -23,7 +23,7 @@ pub(super) struct Source {
     pub(super) refs: Vec<Outer>,
     pub(super) schema: Option<Arc<str>>,
     pub(super) key: Option<Vec<usize>>,
-    /// The schema and name of the relation, if the relation is a table.
+    /// The schema and name of the relation, if the relation is a table or view.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
     /// Whether the relation is a view. A query may use a whole row of a view as a value. The fields of this
     /// value have the view's own column names, even if the query gives aliases to the columns.
@@ -188,7 +188,13 @@ impl Lowerer<'_> {
             Some(relation) => relation.clone(),
             None => self.expand(&full, text, place)?,
         };
-        Ok(Source { schema: schema.map(Arc::from), is_view: true, ..Source::derived(relation, Vec::new()) })
+        let table = schema.map(|s| (Arc::from(s), Arc::from(name)));
+        Ok(Source {
+            schema: schema.map(Arc::from),
+            is_view: true,
+            table,
+            ..Source::derived(relation, Vec::new())
+        })
     }
 
     /// Lowers the text of a view. The result is stored for later uses of the view, even if the query that
