@@ -97,6 +97,24 @@ const CASES: &[Case] = &[
         ],
         &["INSERT INTO n VALUES (2, '\\x0202', B'111', '11:00-03', '2021-01-01 10:00+00')", "UPDATE n SET b = b || b WHERE i = 1"],
     ),
+    Case(
+        "CREATE FUNCTION app.d(a int, b int DEFAULT 10, c int DEFAULT 100) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT a + b * c';
+         CREATE FUNCTION app.d(a text, c text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1 || $2';
+         CREATE FUNCTION app.s(s int, VARIADIC x int[]) RETURNS int IMMUTABLE LANGUAGE sql
+             AS 'SELECT coalesce($1, 0) + coalesce((SELECT sum(v)::int FROM unnest($2) v), 0)';
+         CREATE AGGREGATE app.total(VARIADIC int[]) (SFUNC = app.s, STYPE = int, INITCOND = '0');
+         CREATE TABLE n (i int PRIMARY KEY, g int, t text);
+         INSERT INTO n VALUES (1, 1, 'cats'), (2, 1, 'dogs'), (3, 2, NULL), (4, NULL, 'cat')",
+        &[
+            ("SELECT i, app.d(g) AS a, app.d(g, c => 3) AS b, app.d(c => i, a => g) AS c, app.d(b => i, a => 1, c => g) AS d FROM n", DELTAS),
+            ("SELECT i, app.d(c => t, a => 'a') AS a, app.d('a', c => t) AS b FROM n", DELTAS),
+            ("SELECT i FROM n WHERE app.d(g, c => i) > 20", DELTAS),
+            ("SELECT i, make_timestamptz(year => 2020, month => g, mday => i, hour => 1, min => 2, sec => 3) AS m FROM n", DELTAS),
+            ("SELECT g, app.total(i, g) AS a, app.total(i) FILTER (WHERE t LIKE 'c%') AS b, app.total(VARIADIC ARRAY[i, i]) AS c FROM n GROUP BY g", DELTAS),
+            ("SELECT i, t @@ 'cat'::tsquery AS a, t @@ 'cat' AS b, t @@ to_tsquery('cats & !dog') AS c FROM n", DELTAS),
+        ],
+        &["INSERT INTO n VALUES (5, 2, 'a cat'), (6, 3, 'x')", "UPDATE n SET g = i, t = t || ' cat' WHERE i < 3; DELETE FROM n WHERE i = 4"],
+    ),
 ];
 
 /// Returns the columns of a relation, with their types, modifiers and collations.

@@ -115,21 +115,21 @@ async fn in_part(
     let rows =
         db.query("SELECT part, condition FROM pgtrickle.part_conditions($1)", &[&d.relation.id.0]).await;
     let rows = rows.map_err(|err| Error::server("read the bounds of partitions", err))?;
-    let (mut stayed, mut came) = (Vec::new(), Vec::new());
+    let (mut stayed, mut others) = (Vec::new(), Vec::new());
     for row in &rows {
         let Some(condition) = row.get::<Option<String>>(1) else { return Ok(whole()) };
         let known = d.stayed.iter().flatten().any(|part| *part == row.get::<String>(0));
-        if known { &mut stayed } else { &mut came }.push(format!("({condition})"));
+        if known { &mut stayed } else { &mut others }.push(format!("({condition})"));
     }
     let Some(stays) = any_of(db, e, d, &stayed, options).await? else { return Ok(whole()) };
-    let came = match came.as_slice() {
+    let others = match others.as_slice() {
         [] => None,
         all => match any_of(db, e, d, all, options).await? {
             Some(condition) => Some(condition),
             None => return Ok(whole()),
         },
     };
-    let captured = Captured { source: d.relation.id, stays, came };
+    let captured = Captured { source: d.relation.id, stays, others };
     Ok(whole().with_part(captured)?.unwrap_or_else(whole))
 }
 

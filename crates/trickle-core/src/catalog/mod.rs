@@ -48,6 +48,19 @@ pub trait Catalog {
         false
     }
 
+    /// Returns the function that a call with named arguments means. `names` has the name of each argument, and
+    /// `None` for an argument without a name. The signature has the types of the call's arguments, in the
+    /// order of the call.
+    fn function_by_names(
+        &self,
+        _schema: Option<&str>,
+        _name: &str,
+        _names: &[Option<&str>],
+        _args: &[Type],
+    ) -> Option<Arc<FuncSig>> {
+        None
+    }
+
     /// Returns an operator of one or two operands that is not built into the engine and accepts operands of
     /// these types. Without a schema, only operators that are built into the server are considered.
     fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {

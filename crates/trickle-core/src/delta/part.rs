@@ -28,14 +28,14 @@ pub struct Captured {
     pub stays: Expr,
     /// The condition `q`. All other present rows fulfil this condition, and no captured row does. `None` if
     /// there are no other present rows.
-    pub came: Option<Expr>,
+    pub others: Option<Expr>,
 }
 
 impl Captured {
     /// Returns the columns that the conditions read. Returns `None` if the conditions can raise, or can
     /// distinguish equal values.
     fn columns(&self) -> Option<Vec<usize>> {
-        let conditions = || std::iter::once(&self.stays).chain(&self.came);
+        let conditions = || std::iter::once(&self.stays).chain(&self.others);
         let tells =
             |e: &Expr| e.volatility() == Volatility::Immutable && !e.can_raise() && e.respects_equality();
         if !conditions().all(tells) {
@@ -108,9 +108,9 @@ impl Shown<'_> {
         let gone = self.over(&self.captured.stays, places).negated();
         let gone = graph.add(Filter::new(state, gone))?;
         let mut parts = vec![self.within(graph, delta)?, negate(graph, gone)?];
-        if let Some(came) = &self.captured.came {
-            let came = self.over(came, places);
-            parts.push(graph.add(Filter::new(node, came))?);
+        if let Some(others) = &self.captured.others {
+            let others = self.over(others, places);
+            parts.push(graph.add(Filter::new(node, others))?);
         }
         let all = sum(graph, node, parts)?;
         graph.add(Consolidate::change(all))

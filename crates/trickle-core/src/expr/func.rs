@@ -156,6 +156,11 @@ impl FuncSig {
         }
     }
 
+    /// Whether the last argument of a call is an array with the word VARIADIC before it.
+    pub(crate) fn is_variadic(&self) -> bool {
+        self.form.iter().any(|piece| matches!(piece, FormPiece::Word(word) if &**word == "VARIADIC"))
+    }
+
     /// Whether the function is written as a symbol.
     pub fn is_operator(&self) -> bool {
         self.kind == FuncKind::Operator

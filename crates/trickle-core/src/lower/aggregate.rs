@@ -1,7 +1,8 @@
 //! Lowers calls of aggregates.
 
+use super::call::is_variadic;
 use super::clause::ClauseContext;
-use super::signature::unknown;
+use super::signature::{unknown, variadic_form};
 use super::slot::{Slot, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer};
@@ -135,7 +136,11 @@ impl Lowerer<'_> {
             (true, false) => self.resolve_aggregate(name, &types),
             (false, _) => None,
         };
-        let user = || self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate);
+        let user = || {
+            let sig =
+                self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate)?;
+            Some(if is_variadic(f) { variadic_form(&sig) } else { sig })
+        };
         let Some(sig) = found.or_else(user) else {
             if builtin && is_aggregate(name) && (within_group || resolve(name, &[Type::Int4]).is_none()) {
                 self.not_yet(e, format!("the aggregate {name}()"));

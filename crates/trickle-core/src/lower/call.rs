@@ -3,7 +3,7 @@
 
 use super::Lowerer;
 use super::clause::ClauseContext;
-use super::signature::{unknown, variadic_form};
+use super::signature::{named_form, unknown, variadic_form};
 use crate::agg::is_aggregate;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncKind};
@@ -28,7 +28,7 @@ fn plain(arg: &Argument) -> Option<&Ast> {
 }
 
 /// Whether the last argument of a call is marked `VARIADIC`.
-fn is_variadic(call: &Call) -> bool {
+pub(super) fn is_variadic(call: &Call) -> bool {
     matches!(call.args.list().last(), Some(Argument::Variadic(_)))
 }
 
@@ -60,7 +60,7 @@ impl Lowerer<'_> {
         let list = match plain_arguments(f) {
             Some(list) => list,
             None if star => Vec::new(),
-            None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
+            None => return self.by_names(f, e, cx),
         };
         if schema.is_none() && name == "grouping" && !f.name.is_quoted() {
             return self.grouping(f, list, e, cx);
@@ -89,6 +89,33 @@ impl Lowerer<'_> {
         self.by_signature(f, list, e, cx)
     }
 
+    /// Calls a function with named arguments. Only the catalog of a server knows the names of parameters.
+    fn by_names<'q>(&mut self, f: &'q Call, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
+        let (schema, name) = f.name.qualified();
+        let arg = |arg: &'q Argument| match arg {
+            Argument::Value(value) => Some((None, value)),
+            Argument::Named { name: Some(name), value: Some(value), .. } => {
+                Some((Some(name.folded()), value))
+            }
+            Argument::Named { .. } | Argument::Variadic(_) | Argument::Star => None,
+        };
+        let is_plain = f.over.is_none() && f.filter.is_none() && f.within_group.is_empty();
+        let Some(list) = f.args.list().iter().map(arg).collect::<Option<Vec<_>>>().filter(|_| is_plain)
+        else {
+            return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}")));
+        };
+        let args = self.exprs(list.iter().map(|(_, value)| *value), cx)?;
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let names: Vec<Option<&str>> = list.iter().map(|(name, _)| name.as_deref()).collect();
+        let sig = self.catalog.function_by_names(schema.as_deref(), &name, &names, &types);
+        let Some(sig) = sig.filter(|s| s.kind == FuncKind::Scalar) else {
+            return Err(self.stop(e, format!("named arguments of {name}")));
+        };
+        let sig = named_form(&sig, &names);
+        self.check_volatility(&sig, e);
+        self.call(sig, args)
+    }
+
     /// Calls a function that the catalog describes.
     fn by_signature<'q>(
         &mut self,
@@ -101,11 +128,9 @@ impl Lowerer<'_> {
         let args = self.exprs(list.iter().copied(), cx)?;
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let sig = match self.signature(schema.as_deref(), &name, &types) {
-            Some(sig) if is_variadic(f) && sig.kind != FuncKind::Scalar => {
-                return Err(self.stop(e, format!("VARIADIC arguments of {name}")));
-            }
-            Some(sig) if is_variadic(f) => variadic_form(&sig),
-            Some(sig) => sig,
+            Some(sig) if !is_variadic(f) => sig,
+            Some(sig) if matches!(sig.kind, FuncKind::Scalar | FuncKind::Aggregate) => variadic_form(&sig),
+            Some(_) => return Err(self.stop(e, format!("VARIADIC arguments of {name}"))),
             None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
                 return Ok(Expr::null(Type::Unknown));
             }

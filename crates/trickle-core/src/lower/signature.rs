@@ -30,16 +30,28 @@ pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Erro
 
 /// Makes a signature whose calls are always printed as `f(…, VARIADIC a)`.
 pub(super) fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
+    let last = sig.args.len().saturating_sub(1);
+    with_form(sig, |at| (at == last).then(|| vec![FormPiece::Word("VARIADIC".into())]))
+}
+
+/// Makes a signature whose calls are always printed with these names of arguments, as `f(…, name => a)`.
+pub(super) fn named_form(sig: &FuncSig, names: &[Option<&str>]) -> Arc<FuncSig> {
+    let name = |at: usize| Some(FormPiece::Name((*names.get(at)?)?.into()));
+    with_form(sig, |at| Some(vec![name(at)?, FormPiece::Word("=>".into())]))
+}
+
+/// Makes a signature whose calls have pieces before some arguments.
+fn with_form(sig: &FuncSig, before: impl Fn(usize) -> Option<Vec<FormPiece>>) -> Arc<FuncSig> {
     let word = |text: &str| FormPiece::Word(text.into());
     let mut form = Vec::new();
     if let Some(schema) = &sig.schema {
         form.extend([FormPiece::Name(schema.clone()), word(".")]);
     }
     form.extend([FormPiece::Name(sig.name.clone()), word("(")]);
-    for at in (0..sig.args.len()).rev() {
-        form.extend((at == 0).then(|| word("VARIADIC")));
+    for at in 0..sig.args.len() {
+        form.extend(before(at).into_iter().flatten());
         form.push(FormPiece::Argument);
-        form.push(word(if at == 0 { ")" } else { "," }));
+        form.push(word(if at + 1 == sig.args.len() { ")" } else { "," }));
     }
     Arc::new(FuncSig { form, ..sig.clone() })
 }

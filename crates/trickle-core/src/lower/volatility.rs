@@ -18,12 +18,13 @@ impl Lowerer<'_> {
                     "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
                 self.volatile(&sig.name, e, help);
             }
+            Volatility::Stable if reads_settings_alone(sig) => {}
             Volatility::Stable if sig.is_operator() => {
                 let construct = format!("the stable operator {}", sig.name);
                 self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
             }
-            Volatility::Stable if !reads_settings_alone(sig) => self.stable(&sig.name, e),
-            Volatility::Stable | Volatility::Immutable => {}
+            Volatility::Stable => self.stable(&sig.name, e),
+            Volatility::Immutable => {}
         }
     }
 

@@ -138,6 +138,7 @@ fn called(call: &AggCall, columns: &[Scalar]) -> Aggregate {
     Aggregate {
         name: name(&call.sig),
         args: call.args.iter().map(|e| scalar(e, columns)).collect(),
+        variadic: call.sig.is_variadic(),
         distinct: call.distinct,
         order_by,
         within_group: call.within_group,

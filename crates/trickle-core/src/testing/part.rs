@@ -71,8 +71,8 @@ impl PartCase {
         let former = db.before();
         let mut db = db.clone();
         db.before.insert(source, now.minus(&delta));
-        let came = came.then(|| stays.clone().is_true().negated());
-        Some(PartCase { captured: Captured { source, stays, came }, former, db })
+        let others = came.then(|| stays.clone().is_true().negated());
+        Some(PartCase { captured: Captured { source, stays, others }, former, db })
     }
 
     fn check(&self, sample: &Sample, keep: Keep) -> Result<std::result::Result<bool, Violation>> {

@@ -14,7 +14,9 @@ use trickle_core::vocabulary;
 /// in the search path of the connection.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
-    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
+    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults,
+    ARRAY(SELECT coalesce(p.proargnames[i.at], '') FROM unnest(coalesce(p.proargmodes, array_fill('i'::\"char\", ARRAY[p.pronargs::int])))
+        WITH ORDINALITY i (mode, at) WHERE i.mode IN ('i', 'b', 'v') ORDER BY i.at)
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(c.name ORDER BY c.at), '{}') AS names, coalesce(array_agg(c.type ORDER BY c.at), '{}') AS types,
@@ -43,8 +45,32 @@ pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
     }
 }
 
+/// A function, with the facts that decide which calls mean it.
+#[derive(Clone, Debug)]
+pub(super) struct Function {
+    pub(super) sig: Arc<FuncSig>,
+    /// The names of the parameters; empty for a parameter without a name.
+    names: Vec<String>,
+    /// The number of parameters that have no default, which come first.
+    required: usize,
+}
+
+impl Function {
+    /// Returns the parameter of each argument of a call. Returns `None` if the call does not fit.
+    fn parameters(&self, names: &[Option<&str>]) -> Option<Vec<usize>> {
+        let place = |(i, name): (usize, &Option<&str>)| match name {
+            Some(name) => self.names.iter().position(|n| n == name),
+            None => Some(i).filter(|i| *i < self.sig.args.len()),
+        };
+        let places: Vec<usize> = names.iter().enumerate().map(place).collect::<Option<_>>()?;
+        let is_once = places.iter().enumerate().all(|(i, p)| !places[..i].contains(p));
+        let is_complete = (0..self.required).all(|p| places.contains(&p));
+        (is_once && is_complete).then_some(places)
+    }
+}
+
 /// Reads all functions of one name whose types the engine can express.
-pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
+pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Function>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
     let rows = db.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
     types
@@ -80,24 +106,25 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
             never_null: false,
             raises: true,
         };
-        // A call may leave out arguments that have defaults, so each shorter list of arguments is one more
-        // signature. In canonical text, variadic arguments are written as one array.
-        let least = sig.args.len().saturating_sub(usize::try_from(r.get::<i16>(10)).unwrap_or(0));
-        for n in (least..sig.args.len()).rev() {
-            found.push(Arc::new(FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() }));
-        }
-        found.push(Arc::new(sig));
+        // In canonical text, variadic arguments are written as one array.
+        let defaults = usize::try_from(r.get::<i16>(10)).unwrap_or(0);
+        let required = sig.args.len().saturating_sub(defaults);
+        found.push(Function { sig: Arc::new(sig), names: r.get(11), required });
     }
     Ok(found)
 }
 
-/// Returns the function that a call with these argument types means. This is the function with exactly these
-/// types. If there is none, it is the first function to whose parameter types the arguments can be cast
-/// implicitly.
-pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
-    let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
-        f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))
+/// Returns the function that a call with these argument types means. `names` has the name of each argument,
+/// and `None` for an argument without a name. The function is the one with exactly these types. If there is
+/// none, it is the first function to whose parameter types the arguments can be cast implicitly. A call may
+/// leave out arguments that have defaults. The signature has the types of the arguments in the order of the
+/// call.
+pub(super) fn pick(found: &[Function], names: &[Option<&str>], args: &[Type]) -> Option<Arc<FuncSig>> {
+    let fits = |f: &Function, same: fn(&Type, &Type) -> bool| {
+        let called: Vec<Type> = f.parameters(names)?.iter().map(|p| f.sig.args[*p].clone()).collect();
+        let fits = args.iter().zip(&called).all(|(a, p)| same(a, p));
+        fits.then(|| Arc::new(FuncSig { args: called, ..(*f.sig).clone() }))
     };
-    let exact = found.iter().find(|f| fits(f, |a, p| a.base() == p.base()));
-    exact.or_else(|| found.iter().find(|f| fits(f, implicit_cast))).cloned()
+    let exact = found.iter().find_map(|f| fits(f, |a, p| a.base() == p.base()));
+    exact.or_else(|| found.iter().find_map(|f| fits(f, implicit_cast)))
 }

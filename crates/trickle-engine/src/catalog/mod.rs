@@ -15,6 +15,7 @@ mod types;
 use crate::db::Connection;
 use crate::error::Result;
 use crate::names::HIDDEN;
+use functions::Function;
 use operators::Call;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,7 @@ enum Relation {
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
-    functions: BTreeMap<Name, Vec<Arc<FuncSig>>>,
+    functions: BTreeMap<Name, Vec<Function>>,
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
     fields: BTreeMap<String, Option<Fields>>,
     collations: BTreeMap<Name, Option<Collation>>,
@@ -212,7 +213,7 @@ impl Catalog for PgCatalog {
     fn returns_set(&self, schema: Option<&str>, name: &str) -> bool {
         let name = (schema.map(str::to_owned), name.to_owned());
         match self.functions.get(&name) {
-            Some(found) => found.iter().any(|f| f.kind == FuncKind::SetReturning),
+            Some(found) => found.iter().any(|f| f.sig.kind == FuncKind::SetReturning),
             None => {
                 self.wanted.borrow_mut().insert(Wanted::Function(name));
                 false
@@ -226,8 +227,23 @@ impl Catalog for PgCatalog {
             self.wanted.borrow_mut().insert(Wanted::Function(name));
             return None;
         };
-        functions::pick(found, args)
+        functions::pick(found, &vec![None; args.len()], args)
             .or_else(|| self.call(Call { operator: false, name, args: args.to_vec() }))
+    }
+
+    fn function_by_names(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        names: &[Option<&str>],
+        args: &[Type],
+    ) -> Option<Arc<FuncSig>> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let Some(found) = self.functions.get(&name) else {
+            self.wanted.borrow_mut().insert(Wanted::Function(name));
+            return None;
+        };
+        functions::pick(found, names, args)
     }
 
     fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {

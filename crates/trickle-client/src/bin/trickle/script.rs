@@ -428,6 +428,15 @@ impl Catalog for Recording<'_> {
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         self.note_call(self.inner.function(schema, name, args))
     }
+    fn function_by_names(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        names: &[Option<&str>],
+        args: &[Type],
+    ) -> Option<Arc<FuncSig>> {
+        self.note_call(self.inner.function_by_names(schema, name, names, args))
+    }
     fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         self.note_call(self.inner.operator(schema, name, args))
     }

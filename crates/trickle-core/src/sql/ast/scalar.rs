@@ -48,6 +48,8 @@ pub struct Aggregate {
     pub(crate) name: Qualified,
     /// The arguments. If the list is empty, `*` is printed.
     pub(crate) args: Vec<Scalar>,
+    /// Whether VARIADIC stands before the last argument.
+    pub(crate) variadic: bool,
     /// `DISTINCT`
     pub(crate) distinct: bool,
     /// The keys of `ORDER BY` inside the call, or of `WITHIN GROUP`.
@@ -308,6 +310,7 @@ impl Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
             name: Qualified::bare(Ident::fixed(name)),
             args,
+            variadic: false,
             distinct: false,
             order_by: Vec::new(),
             within_group: false,
@@ -319,6 +322,7 @@ impl Scalar {
         let call = Aggregate {
             name: Qualified::bare(Ident::fixed("first_value")),
             args: vec![value],
+            variadic: false,
             distinct: false,
             order_by: Vec::new(),
             within_group: false,

@@ -325,7 +325,14 @@ impl Printer {
         if a.args.is_empty() && !a.within_group && !bare {
             self.word("*");
         }
-        self.row(&a.args, Self::scalar);
+        match a.args.split_last() {
+            Some((last, others)) if a.variadic => {
+                self.row(others, Self::scalar);
+                self.word(if others.is_empty() { "VARIADIC " } else { ", VARIADIC " });
+                self.scalar(last);
+            }
+            Some(_) | None => self.row(&a.args, Self::scalar),
+        }
         if !a.order_by.is_empty() && !a.within_group {
             self.word(" ORDER BY ");
             self.row(&a.order_by, Self::order);
