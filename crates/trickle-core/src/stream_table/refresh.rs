@@ -240,7 +240,7 @@ mod tests {
         let captured = Captured {
             source: TableId(1),
             stays: condition("day IS NOT NULL AND day >= '2024-01-01'::date AND day < '2024-02-01'::date"),
-            came: Some(condition("day = '2024-03-01'::date")),
+            others: Some(condition("day = '2024-03-01'::date")),
         };
         let table = compiled(sql);
         table.part(&captured, &table.sources_of_refreshes()).unwrap().is_some()
