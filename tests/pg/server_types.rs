@@ -217,7 +217,8 @@ fn writers_go_on_where_a_source_gets_other_modifiers() {
     });
 }
 
-/// PostgreSQL's text of a query has the whole row of a join's alias as ROW(…), so its fields lose their names.
+/// PostgreSQL's text of a query has the whole row of a join's alias as ROW(…), so its fields lose their
+/// names.
 #[test]
 fn whole_rows_of_joins_keep_their_names_or_are_refused() {
     newest_server(async |db| {

@@ -87,8 +87,8 @@ pub async fn in_the_way(db: &dyn Connection, pids: &[i32], patience: Duration) -
     Ok(rows.iter().map(waits).collect())
 }
 
-/// Returns the error of a refresh of the stream table `name` that gave way to another session. Such an error does not count as a
-/// failure.
+/// Returns the error of a refresh of the stream table `name` that gave way to another session. Such an error
+/// does not count as a failure.
 pub(crate) fn given_way(name: &str, why: &str) -> Error {
     Error::busy(format!("the refresh of {name} {why}"))
         .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")

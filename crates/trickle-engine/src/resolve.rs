@@ -205,8 +205,8 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     })
 }
 
-/// Returns the error for the whole row of a join's alias. A query that is run by its canonical text would give
-/// such a row other names.
+/// Returns the error for the whole row of a join's alias. A query that is run by its canonical text would
+/// give such a row other names.
 fn unnamed_row() -> Error {
     Error::input("the query uses the whole row of JOIN … USING (…) AS a name as a value")
         .detail("PostgreSQL leaves the names of its fields out where it says what a query means, and so does a dump.")

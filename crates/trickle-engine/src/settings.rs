@@ -62,8 +62,9 @@ pub struct Settings {
     /// oldest changes in a full buffer are recomputed. If no session drains a full buffer, its triggers
     /// leave out further changes, and all its readers are recomputed.
     ///
-    /// All clients share this limit. [`Trickle::init`](crate::Trickle::init) stores it in the catalog, and the next refreshes put
-    /// it into the triggers. `None` does not change the stored limit, which is 1 GiB at first.
+    /// All clients share this limit. [`Trickle::init`](crate::Trickle::init) stores it in the catalog, and
+    /// the next refreshes put it into the triggers. `None` does not change the stored limit, which is 1 GiB
+    /// at first.
     pub buffer_limit_bytes: Option<i64>,
 }
 

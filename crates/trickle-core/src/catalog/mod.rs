@@ -48,7 +48,8 @@ pub trait Catalog {
         false
     }
 
-    /// Returns the function that a call with named arguments means. `names` has the name of each argument, and
+    /// Returns the function that a call with named arguments means. `names` has the name of each argument,
+    /// and
     /// `None` for an argument without a name. The signature has the types of the call's arguments, in the
     /// order of the call.
     fn function_by_names(

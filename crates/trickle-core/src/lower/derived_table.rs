@@ -1,5 +1,5 @@
-//! Lowers the subqueries in FROM. They see columns of enclosing queries. With LATERAL, they also see columns of
-//! earlier items.
+//! Lowers the subqueries in FROM. They see columns of enclosing queries. With LATERAL, they also see columns
+//! of earlier items.
 
 use super::Lowerer;
 use super::from::Build;

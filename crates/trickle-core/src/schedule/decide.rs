@@ -46,9 +46,9 @@ impl Ready<'_> {
 /// refresh takes longest comes first, so that all refreshes end soonest.
 ///
 /// A table whose refresh failed waits for a delay that grows with each error, and is then tried without the
-/// other members of its group. All stream tables downstream of the failed table wait too. Other refreshes
-/// are not affected. A table whose refresh could not get a lock is tried again before the next time of its schedule.
-/// A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
+/// other members of its group. All stream tables downstream of the failed table wait too. Other refreshes are
+/// not affected. A table whose refresh could not get a lock is tried again before the next time of its
+/// schedule. A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
 ///
 /// The cost is O(V + E), plus the length of the [chain](Dag::chain) of each due member.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {

@@ -333,9 +333,9 @@ const OF_SETTINGS: &[&str] = &[
     "xml_is_well_formed",
 ];
 
-/// Whether a built-in STABLE function or operator of PostgreSQL reads no more than settings. Each refresh gives these
-/// settings the values that they had at the creation of the stream table. `age` with one argument reads the
-/// current date, so it is excluded.
+/// Whether a built-in STABLE function or operator of PostgreSQL reads no more than settings. Each refresh
+/// gives these settings the values that they had at the creation of the stream table. `age` with one argument
+/// reads the current date, so it is excluded.
 pub fn reads_settings_alone(sig: &FuncSig) -> bool {
     if sig.is_operator() {
         // The operator turns a text into a tsvector under `default_text_search_config`.

@@ -1,5 +1,5 @@
-//! Finds the entry of the list of built-in functions that a call means. The choice follows PostgreSQL's rules for
-//! overloaded functions (manual, chapter "Type Conversion").
+//! Finds the entry of the list of built-in functions that a call means. The choice follows PostgreSQL's rules
+//! for overloaded functions (manual, chapter "Type Conversion").
 
 use super::{Entry, Pattern};
 use crate::expr::{FuncSig, Volatility};
