@@ -115,6 +115,25 @@ const CASES: &[Case] = &[
         ],
         &["INSERT INTO n VALUES (5, 2, 'a cat'), (6, 3, 'x')", "UPDATE n SET g = i, t = t || ' cat' WHERE i < 3; DELETE FROM n WHERE i = 4"],
     ),
+    Case(
+        "CREATE FUNCTION app.u(numeric) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'numeric ' || $1 $$;
+         CREATE FUNCTION app.u(float8) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'float8 ' || $1 $$;
+         CREATE FUNCTION app.late(a int, t timestamptz DEFAULT clock_timestamp()) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1';
+         CREATE FUNCTION app.less(int, int) RETURNS bool STABLE LANGUAGE sql AS 'SELECT $1 < $2';
+         CREATE OPERATOR app.<~ (LEFTARG = int, RIGHTARG = int, FUNCTION = app.less);
+         CREATE DOMAIN app.present AS int NOT NULL;
+         CREATE TABLE n (i int PRIMARY KEY, g int); CREATE TABLE app.m (i int PRIMARY KEY, p app.present);
+         CREATE VIEW v AS SELECT n.i, m.p FROM n LEFT JOIN app.m USING (i);
+         INSERT INTO n VALUES (1, 2), (2, 3), (3, NULL); INSERT INTO app.m VALUES (1, 7)",
+        &[
+            ("SELECT i, app.u(i) AS u FROM n", DELTAS),
+            ("SELECT i, app.u(i) AS u, app.u(i::numeric) AS w FROM n", DELTAS),
+            ("SELECT i, app.late(g) AS a, app.late(a => g) AS b FROM n", FULL),
+            ("SELECT i, to_jsonb(v) AS j FROM v", FULL),
+            ("SELECT i FROM n WHERE i OPERATOR(app.<~) ANY (SELECT g FROM n)", FULL),
+        ],
+        &["INSERT INTO n VALUES (4, 9); UPDATE n SET g = 0 WHERE i = 2", "DELETE FROM app.m; DELETE FROM n WHERE i = 1"],
+    ),
 ];
 
 /// Returns the columns of a relation, with their types, modifiers and collations.

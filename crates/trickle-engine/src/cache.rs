@@ -30,9 +30,9 @@ pub struct ConnectionCache {
 #[derive(Clone, Debug)]
 pub(crate) struct Runnable {
     /// The plan, where the query is incremental.
-    pub table: Option<Arc<StreamTable>>,
+    pub(crate) table: Option<Arc<StreamTable>>,
     /// The program, which makes the statements that a refresh runs.
-    pub program: Arc<dyn Program + Send + Sync>,
+    pub(crate) program: Arc<dyn Program + Send + Sync>,
 }
 
 /// The two questions about changes of the same stream tables, prepared on a connection.

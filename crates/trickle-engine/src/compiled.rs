@@ -37,6 +37,7 @@ impl<C: RefreshDriver> Trickle<C> {
             return Ok(runnable.clone());
         }
         let mut catalog = PgCatalog::under(e.path());
+        catalog.calling(&e.functions);
         let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
         self.cache.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)

@@ -1,4 +1,4 @@
-//! Drops stream tables, and removes the catalog from a database.
+//! Drops stream tables.
 
 use crate::capture;
 use crate::db::{Connection, RefreshDriver, Transaction};

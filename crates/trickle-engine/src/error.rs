@@ -168,6 +168,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         self.0.kind == Kind::Input
     }
+
     /// Whether an error of planning would occur again at every further attempt.
     pub(crate) fn is_final(&self) -> bool {
         self.is_input() || self.sqlstate().is_some() && !self.is_busy() && !self.is_connection()

@@ -1,5 +1,5 @@
-//! The stream tables of a database, as its catalog lists them. The submodule `rows` reads them
-//! from the catalog.
+//! The stream tables of a database, as its catalog lists them. The submodule `rows` reads them from the
+//! catalog.
 
 mod rows;
 

@@ -51,8 +51,9 @@ pub(crate) struct Resolved {
     pub(crate) locks: bool,
     /// A volatile operator in the query, or in a view that the query reads.
     pub(crate) volatile_operator: Option<String>,
-    /// The reasons for full refreshes that arise because a plan would take an object of the query for one of
-    /// PostgreSQL's own (`lookalikes`).
+    /// The reasons for full refreshes that arise because the canonical text does not say everything: a plan
+    /// would take an object of the query for one of PostgreSQL's own (`lookalikes`), or names of fields are
+    /// lost.
     pub(crate) lookalikes: Vec<Reason>,
 }
 

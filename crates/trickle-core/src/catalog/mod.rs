@@ -5,7 +5,7 @@ mod ddl;
 mod extensions;
 mod memory;
 
-pub use crate::expr::functions::implicit_cast;
+pub use crate::expr::functions::{implicit_cast, reads_settings_alone};
 pub use crate::expr::{FuncKind, FuncSig, Volatility};
 pub use crate::table::{ColumnDef, ForeignKey, Generated, SYSTEM_COLUMNS, TableDef, TableId, TableKind};
 pub use memory::MemoryCatalog;
@@ -83,7 +83,8 @@ pub trait Catalog {
         None
     }
 
-    /// Whether a type is a domain with constraints. A cast to such a domain checks the constraints.
+    /// Whether a type is a domain with constraints, or a composite type that contains such a domain. A cast
+    /// to such a type checks the constraints.
     fn is_constrained(&self, _schema: Option<&str>, _name: &str) -> bool {
         false
     }

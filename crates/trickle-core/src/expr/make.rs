@@ -27,7 +27,7 @@ impl Expr {
         Expr::literal(Datum::Int(value), Type::Int8)
     }
     /// Makes a call, whose type is the signature's return type.
-    pub(crate) fn call(sig: Arc<FuncSig>, args: Vec<Expr>) -> Expr {
+    pub fn call(sig: Arc<FuncSig>, args: Vec<Expr>) -> Expr {
         let ty = sig.ret.clone();
         Expr::new(ExprKind::Call(sig, args), ty)
     }

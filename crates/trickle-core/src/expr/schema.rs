@@ -59,7 +59,7 @@ impl Schema {
         Schema { columns: self.columns.iter().map(|c| Column { nullable: true, ..c.clone() }).collect() }
     }
     /// Returns a reference to column `index` of rows of this schema.
-    pub(crate) fn expr(&self, index: usize) -> Expr {
+    pub fn expr(&self, index: usize) -> Expr {
         Expr::column(index, self.columns.get(index).map_or(Type::Unknown, |c| c.ty.clone()))
     }
     /// Returns references to all columns, in order: the expressions of the identity map.

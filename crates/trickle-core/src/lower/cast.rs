@@ -41,7 +41,7 @@ impl Lowerer<'_> {
         }
         let to = self.type_named(ty)?;
         if self.is_constrained(ty) {
-            return Err(self.stop(place, format!("a cast to {}, a domain with constraints", ty.text)));
+            return Err(self.stop(place, format!("a cast to {}, which has constraints of domains", ty.text)));
         }
         let value = self.cast(value, &to, place)?;
         let Some(digits) = ty.precision.map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {

@@ -4,7 +4,6 @@
 //! items. Under an outer join with a condition, these items are in the other operand of the join. A function
 //! in such a join is lowered over the distinct values that it reads. Its rows are then joined back, as for a
 //! LATERAL subquery.
-//!
 
 use super::Lowerer;
 use super::clause::ClauseContext;

@@ -11,12 +11,21 @@ use trickle_core::vocabulary;
 
 /// The functions of the name `$2` in schema `$1`. A name without a schema means one of the server's own
 /// functions, as in canonical texts. If the server has no function of that name, the function is looked for
-/// in the search path of the connection.
+/// in the search path of the connection. If `$3` is not NULL, a function that is not one of the server's own
+/// counts only if its oid is in `$3`.
+///
+/// A call may leave out arguments that have defaults. Whether these arguments are the same in every call is
+/// decided by the server's tree of the default expressions: they may contain constants and immutable
+/// functions of the server's own.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
     c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults,
     ARRAY(SELECT coalesce(p.proargnames[i.at], '') FROM unnest(coalesce(p.proargmodes, array_fill('i'::\"char\", ARRAY[p.pronargs::int])))
-        WITH ORDINALITY i (mode, at) WHERE i.mode IN ('i', 'b', 'v') ORDER BY i.at)
+        WITH ORDINALITY i (mode, at) WHERE i.mode IN ('i', 'b', 'v') ORDER BY i.at),
+    p.proargdefaults IS NULL OR p.proargdefaults::text !~ '\\{(?!(CONST|RELABELTYPE|ARRAYEXPR|FUNCEXPR|OPEXPR) )'
+        AND NOT EXISTS (SELECT FROM regexp_matches(p.proargdefaults::text, ':(?:funcid|opfuncid) (\\d+)', 'g') f(id)
+            LEFT JOIN pg_proc q ON q.oid = f.id[1]::oid AND q.oid < 16384 WHERE q.provolatile IS DISTINCT FROM 'i'),
+    p.provariadic <> 0
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(c.name ORDER BY c.at), '{}') AS names, coalesce(array_agg(c.type ORDER BY c.at), '{}') AS types,
@@ -31,6 +40,7 @@ CROSS JOIN LATERAL (
 ) c
 WHERE p.proname = $2 AND p.prokind <> 'p' AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_function_is_visible(p.oid)
     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
+    AND (p.oid < 16384 OR $3::oid[] IS NULL OR p.oid = ANY ($3))
 ORDER BY p.oid";
 
 /// The kind of a function by `pg_proc.prokind` and `proretset`. A procedure is an error, since no query can
@@ -45,19 +55,26 @@ pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
     }
 }
 
-/// A function, with the facts that decide which calls mean it.
+/// A function, with the names and the defaults of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) sig: Arc<FuncSig>,
     /// The names of the parameters; empty for a parameter without a name.
     names: Vec<String>,
-    /// The number of parameters that have no default, which come first.
+    /// The number of the first parameters that a call must give an argument.
     required: usize,
+    /// Whether the last parameter takes any number of arguments. In canonical text, these arguments are
+    /// written as one array.
+    variadic: bool,
 }
 
 impl Function {
-    /// Returns the parameter of each argument of a call. Returns `None` if the call does not fit.
+    /// Returns the number of the parameter that takes each argument of a call. Returns `None` if the call
+    /// does not fit.
     fn parameters(&self, names: &[Option<&str>]) -> Option<Vec<usize>> {
+        if self.variadic && names.iter().any(Option::is_some) {
+            return None;
+        }
         let place = |(i, name): (usize, &Option<&str>)| match name {
             Some(name) => self.names.iter().position(|n| n == name),
             None => Some(i).filter(|i| *i < self.sig.args.len()),
@@ -70,9 +87,14 @@ impl Function {
 }
 
 /// Reads all functions of one name whose types the engine can express.
-pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Function>> {
+pub(super) async fn read(
+    db: &dyn Connection,
+    types: &mut Types,
+    name: &Name,
+    called: Option<&[u32]>,
+) -> Result<Vec<Function>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
-    let rows = db.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
+    let rows = db.query(FUNCTIONS, &[&name.0, &name.1, &called.map(<[u32]>::to_vec)]).await.map_err(doing)?;
     types
         .load(
             db,
@@ -106,25 +128,33 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
             never_null: false,
             raises: true,
         };
-        // In canonical text, variadic arguments are written as one array.
         let defaults = usize::try_from(r.get::<i16>(10)).unwrap_or(0);
-        let required = sig.args.len().saturating_sub(defaults);
-        found.push(Function { sig: Arc::new(sig), names: r.get(11), required });
+        let left_out = if r.get(12) { defaults } else { 0 };
+        let required = sig.args.len().saturating_sub(left_out);
+        found.push(Function { sig: Arc::new(sig), names: r.get(11), required, variadic: r.get(13) });
     }
     Ok(found)
 }
 
-/// Returns the function that a call with these argument types means. `names` has the name of each argument,
-/// and `None` for an argument without a name. The function is the one with exactly these types. If there is
-/// none, it is the first function to whose parameter types the arguments can be cast implicitly. A call may
-/// leave out arguments that have defaults. The signature has the types of the arguments in the order of the
-/// call.
+/// Returns the signature of the function that a call means, with its parameter types in the order of the
+/// call. `names` has the name of each argument, and `None` for an argument without a name. A function with
+/// exactly these types comes first, and of several such functions the one of which the call leaves out the
+/// fewest arguments. Otherwise it is the only function to whose parameter types the arguments can be cast
+/// implicitly. Returns `None` if several functions fit, since PostgreSQL's further rules are not known here.
 pub(super) fn pick(found: &[Function], names: &[Option<&str>], args: &[Type]) -> Option<Arc<FuncSig>> {
     let fits = |f: &Function, same: fn(&Type, &Type) -> bool| {
         let called: Vec<Type> = f.parameters(names)?.iter().map(|p| f.sig.args[*p].clone()).collect();
+        let left_out = f.sig.args.len() - called.len();
         let fits = args.iter().zip(&called).all(|(a, p)| same(a, p));
-        fits.then(|| Arc::new(FuncSig { args: called, ..(*f.sig).clone() }))
+        fits.then(|| (left_out, Arc::new(FuncSig { args: called, ..(*f.sig).clone() })))
     };
-    let exact = found.iter().find_map(|f| fits(f, |a, p| a.base() == p.base()));
-    exact.or_else(|| found.iter().find_map(|f| fits(f, implicit_cast)))
+    let mut exact: Vec<_> = found.iter().filter_map(|f| fits(f, |a, p| a.base() == p.base())).collect();
+    exact.sort_by_key(|(left_out, _)| *left_out);
+    match exact.as_slice() {
+        [(_, only)] => return Some(only.clone()),
+        [(first, sig), (second, _), ..] => return (first < second).then(|| sig.clone()),
+        [] => {}
+    }
+    let mut castable = found.iter().filter_map(|f| fits(f, implicit_cast));
+    castable.next().filter(|_| castable.next().is_none()).map(|(_, sig)| sig)
 }

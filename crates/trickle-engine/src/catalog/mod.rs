@@ -71,6 +71,8 @@ pub struct PgCatalog {
     copies: Copies,
     /// For some tables, the only keys and never-NULL columns that plans may rely on.
     planned_with: BTreeMap<TableId, PlannedWith>,
+    /// The users' functions that the query calls; `None` where they are not known.
+    called: Option<Vec<u32>>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -85,6 +87,12 @@ impl PgCatalog {
     /// `path`. Operators of these statements are found in the schemas of that path.
     pub(crate) fn under(path: Vec<String>) -> PgCatalog {
         PgCatalog { types: Types::under(path), ..PgCatalog::default() }
+    }
+
+    /// Makes the catalog find no functions of users except these, which are the ones that the query calls. Of
+    /// several functions with one name, PostgreSQL has then said which ones the query means.
+    pub(crate) fn calling(&mut self, functions: &[u32]) {
+        self.called = Some(functions.to_vec());
     }
 
     /// Makes the catalog look for relations without a schema in the search path under which the query was
@@ -146,7 +154,7 @@ impl PgCatalog {
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
                 }
                 Wanted::Function(name) => {
-                    let found = functions::read(db, &mut self.types, name).await?;
+                    let found = functions::read(db, &mut self.types, name, self.called.as_deref()).await?;
                     self.functions.insert(name.clone(), found);
                 }
                 Wanted::Type(name) => self.types.load_named(db, name).await?,

@@ -6,7 +6,7 @@ use super::{Name, Wanted};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use trickle_core::catalog::{Collation, FuncKind, FuncSig, Volatility};
+use trickle_core::catalog::{Collation, FuncKind, FuncSig, Volatility, reads_settings_alone};
 use trickle_core::types::Type;
 
 /// Operators that take arguments of these types, and functions with a pseudo-type among their parameters that
@@ -120,14 +120,10 @@ pub(super) async fn call(
     let schema: String = best.get(0);
     let volatility = Volatility::parse(best.get(1))?;
     let builtin = schema == "pg_catalog";
-    // A query with a volatile operator is refused, with the operator's own name (`Resolved::refusal`).
-    if call.operator && volatility == Volatility::Volatile {
-        return Ok(None);
-    }
     // The signature of an operator has the schema even where it is `pg_catalog`. The engine recognizes by the
     // schema that the operator is not one of its own.
     let schema = (call.operator || !builtin).then(|| Arc::from(schema.as_str()));
-    Ok(Some(Arc::new(FuncSig {
+    let sig = FuncSig {
         schema,
         name: Arc::from(call.name.1.as_str()),
         kind: if call.operator { FuncKind::Operator } else { super::functions::kind(best.get(5), false)? },
@@ -139,7 +135,11 @@ pub(super) async fn call(
         strict: best.get(2),
         never_null: false,
         raises: true,
-    })))
+    };
+    // Any other operator that is not immutable stays unknown, so that no plan contains it. A query with a
+    // volatile operator is refused by `Resolved::refusal`.
+    let is_kept = volatility == Volatility::Immutable || reads_settings_alone(&sig);
+    Ok((is_kept || !call.operator).then(|| Arc::new(sig)))
 }
 
 /// Reads the fields of a composite type.

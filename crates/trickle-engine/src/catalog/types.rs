@@ -57,7 +57,15 @@ WITH RECURSIVE wanted AS (
 SELECT t.oid, {type},
     coalesce((SELECT e.oid FROM pg_type e WHERE e.oid = t.typelem AND e.typarray = t.oid), 0), b.ordered, b.hashable, t.typtype = 'e',
     t.typtype = 'd', t.typbasetype, {base},
-    t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
+    t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid) OR t.typtype = 'c' AND EXISTS (
+        WITH RECURSIVE part(oid) AS (
+            SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            UNION SELECT u.oid FROM part JOIN pg_type y ON y.oid = part.oid CROSS JOIN LATERAL (
+                SELECT y.typelem UNION ALL SELECT y.typbasetype
+                UNION ALL SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            ) u(oid) WHERE u.oid <> 0
+        ) SELECT FROM part JOIN pg_type d ON d.oid = part.oid
+        WHERE d.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = d.oid)),
     CASE WHEN t.typcollation <> 'default'::regcollation THEN (
         SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END
         FROM pg_namespace n WHERE n.oid = l.collnamespace) END,
@@ -90,7 +98,7 @@ pub(super) struct Types {
     /// type that does not exist.
     by_oid: HashMap<u32, Option<Type>>,
     by_name: HashMap<Name, Option<u32>>,
-    /// The domains that have constraints.
+    /// The domains that have constraints, and the composite types that contain such domains.
     constrained: HashSet<u32>,
     /// The arrays of domains. Operators of arrays do not accept such an array as an array of the base type.
     of_domains: HashSet<u32>,
@@ -118,6 +126,7 @@ struct Entry {
     ordered: bool,
     hashable: bool,
     exact: bool,
+    constrained: bool,
     domain: Option<Domain>,
 }
 
@@ -125,7 +134,6 @@ struct Domain {
     base: u32,
     /// The base type of the domain, with its modifiers.
     spelled: String,
-    constrained: bool,
     /// The collation of the domain, and whether it is deterministic; `None` where the domain has the default
     /// collation.
     collation: Option<(String, bool)>,
@@ -134,7 +142,7 @@ struct Domain {
 impl Domain {
     fn read(r: &Row) -> Domain {
         let collation = r.get::<Option<String>>(10).map(|name| (name, r.get(11)));
-        Domain { base: r.get(7), spelled: r.get(8), constrained: r.get(9), collation }
+        Domain { base: r.get(7), spelled: r.get(8), collation }
     }
 }
 
@@ -165,6 +173,7 @@ impl Types {
                 ordered: r.get(3),
                 hashable: r.get(4),
                 exact: r.get(5),
+                constrained: r.get(9),
                 domain: r.get::<bool>(6).then(|| Domain::read(r)),
             };
             (r.get(0), entry)
@@ -243,7 +252,7 @@ impl Types {
         self.of_domains.contains(&oid)
     }
 
-    /// Whether a name means a domain that has constraints.
+    /// Whether a name means a domain that has constraints, or a composite type that contains such a domain.
     pub(super) fn is_constrained(&self, name: &Name) -> bool {
         self.by_name.get(name).copied().flatten().is_some_and(|oid| self.constrained.contains(&oid))
     }
@@ -275,10 +284,10 @@ fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     opaque(&e.spelled, e.ordered, e.hashable, e.exact)
 }
 
-/// Whether a domain has constraints, or is made of another domain that has some.
+/// Whether a type is a domain with constraints, is made of such a domain, or contains one.
 fn is_constrained(entries: &HashMap<u32, Entry>, oid: u32) -> bool {
-    let domain = entries.get(&oid).and_then(|e| e.domain.as_ref());
-    domain.is_some_and(|d| d.constrained || is_constrained(entries, d.base))
+    let of_domain = |d: &Domain| is_constrained(entries, d.base);
+    entries.get(&oid).is_some_and(|e| e.constrained || e.domain.as_ref().is_some_and(of_domain))
 }
 
 pub(super) fn opaque(spelled: &str, ordered: bool, hashable: bool, exact: bool) -> Type {

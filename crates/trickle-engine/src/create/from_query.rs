@@ -67,6 +67,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let settings = self.settings_of(new).await?;
         let path = safe_path(self.db(), &settings).await?;
         let mut catalog = PgCatalog::under(path.clone());
+        catalog.calling(&resolved.functions);
         catalog.plan_with(former);
         if new.snapshots || self.follows_copies(id).await? {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
@@ -81,6 +82,7 @@ impl<C: RefreshDriver> Trickle<C> {
             // A recompute reads the sources themselves and not their copies.
             resolved.dependencies.retain(|d| d.schema != HIDDEN);
             catalog = PgCatalog::under(path);
+            catalog.calling(&resolved.functions);
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),

@@ -1,8 +1,8 @@
-//! Entry points of the extension's processes.
+//! The macro that defines entry points of the extension's processes.
 
 /// Defines entry points of processes, each with the function that does the work of the process. The server
-/// finds an entry point by its name in the library. A name that the compiler does not change counts as unsafe
-/// code, since two functions could have it. The prefix `pg_trickle_` belongs to this library.
+/// finds an entry point by its name in the library. The attribute `no_mangle` counts as unsafe
+/// code, since two libraries could define one name. The prefix `pg_trickle_` belongs to this library.
 macro_rules! entry_points {
     ($($(#[$about:meta])* $name:ident => $work:path),* $(,)?) => {
         $(
