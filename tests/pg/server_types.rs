@@ -250,6 +250,7 @@ fn whole_rows_of_joins_keep_their_names_or_are_refused() {
         let e = t.create(&new).await.unwrap_err();
         assert_eq!(e.sqlstate(), Some("0A000"), "{e:?}");
         assert!(e.message().contains("the whole row of JOIN … USING (…) AS a name"), "{e:?}");
+        assert!(e.detail_text().unwrap_or_default().contains(r#"The fields of the row are "i"."#), "{e:?}");
         create(&mut t, "by_hand", "SELECT row_to_json((i, a)) AS r FROM x").await;
         create(&mut t, "through", "SELECT r FROM j").await;
         create(&mut t, "nested", "SELECT row_to_json(s) AS r FROM (SELECT * FROM x JOIN y USING (i)) AS s")

@@ -14,8 +14,7 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, KeyColumn, Recompute};
 use trickle_core::sql::{Ident, Qualified};
-use trickle_core::stream_table::Expr;
-use trickle_core::stream_table::{Captured, Options, StreamTable};
+use trickle_core::stream_table::{Captured, Expr, Options, StreamTable};
 use trickle_core::vocabulary::Mode;
 
 impl<C: RefreshDriver> Trickle<C> {

@@ -15,8 +15,7 @@ use crate::security::Agreed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trickle_core::Reason;
-use trickle_core::catalog::TableKind;
-use trickle_core::catalog::{TableDef, TableId};
+use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::refresh::Relation;
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
@@ -77,14 +76,10 @@ impl Design {
         consistency(self.apart)
     }
 
-    /// Returns the relations of the query, with the columns that the plan reads.
+    /// Returns the relations of the query, each with the names of the columns that the plan reads.
     pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
-        let columns = |oid: u32| {
-            let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
-            used.flat_map(|(t, c)| c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()))
-                .collect()
-        };
-        self.resolved.dependencies.iter().map(|d| (TableId(d.oid), columns(d.oid))).collect()
+        let columns = |d| self.columns_of(d).map(str::to_owned).collect();
+        self.resolved.dependencies.iter().map(|d| (TableId(d.oid), columns(d))).collect()
     }
 
     pub(crate) fn name(&self) -> Qualified {
@@ -179,7 +174,7 @@ impl Design {
         captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
     }
 
-    /// Returns the relations of the query, with the columns that the plan reads.
+    /// Returns the oids of the query's relations, each with the set of columns that the plan reads.
     pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
@@ -239,7 +234,7 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
 
 /// Returns a hash of the plans whose results are stored. Plans with equal hashes have the same stored
 /// results.
-pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
+fn stored_hash(table: &StreamTable) -> Result<String> {
     Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
 }
 

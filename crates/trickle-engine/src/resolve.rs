@@ -16,6 +16,7 @@ mod typecheck;
 
 pub(crate) use columns::{OWN_COLLATION, OutputColumn};
 pub(crate) use reads::Dependency;
+use reads::UnnamedRow;
 pub(crate) use typecheck::type_differences;
 
 use crate::catalog::canonical;
@@ -186,10 +187,9 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         return Err(reserved(sql, &column.name));
     }
     let mut lookalikes = lookalikes::reasons(t, view).await?;
-    match reads::row_without_names(t, view).await? {
-        Some(of) if of.is_empty() => return Err(unnamed_row()),
-        Some(of) => lookalikes.push(lookalikes::unnamed_row(&of)),
-        None => {}
+    if let Some(UnnamedRow { view, fields }) = reads::unnamed_row(t, view).await? {
+        let Some(view) = view else { return Err(refused_row(&fields)) };
+        lookalikes.push(lookalikes::of_unnamed_row(&view));
     }
     let dependencies = reads::relations(t, view).await?;
     let (functions, functions_fingerprint) = reads::functions(t, view).await?;
@@ -206,11 +206,14 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     })
 }
 
-/// Returns the error for the whole row of a join's alias. A query that is run by its canonical text would
-/// give such a row other names.
-fn unnamed_row() -> Error {
+/// Returns the error for the whole row of a join's alias, which has these fields. A query that is run by its
+/// canonical text would give such a row other names.
+fn refused_row(fields: &str) -> Error {
     Error::input("the query uses the whole row of JOIN … USING (…) AS a name as a value")
-        .detail("PostgreSQL leaves the names of its fields out where it says what a query means, and so does a dump.")
+        .detail(format!(
+            "The fields of the row are {fields}. PostgreSQL leaves these names out where it says what a query means, \
+             and so does a dump."
+        ))
         .hint("Write the join as a subquery: FROM (SELECT * FROM … JOIN … USING (…)) AS the name.")
         .coded("0A000")
 }

@@ -11,10 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
-use trickle_engine::db::first_words;
 use trickle_engine::db::{
     Answering, Bind, Callers, Cell, Connection, Host, Kept, Param, Prepared, RefreshDriver, Row, Rows,
-    SendForm, ServerError,
+    SendForm, ServerError, first_words,
 };
 use trickle_engine::say::Voice;
 use trickle_engine::{ConnectionCache, Error, Result, Settings, Trickle};

@@ -1,8 +1,7 @@
 //! Designs a stream table from its query: resolves and plans the query, and chooses the mode. Changes
 //! nothing in the database.
 
-use crate::catalog::is_copy;
-use crate::catalog::{self, PgCatalog, PlannedWith};
+use crate::catalog::{self, PgCatalog, PlannedWith, is_copy};
 use crate::db::RefreshDriver;
 use crate::design::{Design, NewStreamTable, options};
 use crate::error::{Error, Result};

@@ -92,8 +92,8 @@ fn reason(object: &str, name: &str, volatility: Volatility) -> Reason {
 }
 
 /// Returns the reason why a query is recomputed that reads the view `view`, whose text loses names of fields
-/// ([`row_without_names`](super::reads::row_without_names)). Full refreshes read the view itself.
-pub(super) fn unnamed_row(view: &str) -> Reason {
+/// ([`UnnamedRow`](super::reads::UnnamedRow)). Full refreshes read the view itself.
+pub(super) fn of_unnamed_row(view: &str) -> Reason {
     Reason {
         span: None,
         kind: ReasonKind::NotYet,

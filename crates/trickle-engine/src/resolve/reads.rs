@@ -100,21 +100,32 @@ pub(super) async fn volatile_operator(t: &Transaction<'_>, view: u32) -> Result<
     Ok(row.map(|r| r.get(0)))
 }
 
-/// A written row without a type of its own, in the server's parse tree: the names of its fields.
+/// Matches a written row without a type of its own, in the server's parse tree, and captures the names of its
+/// fields.
 const NAMES_OF_ROWS: &str = ":row_typeid 2249 :row_format [0-9] :colnames \\(((?:[^()\\\\]|\\\\.)*)\\)";
 
-/// Finds a row whose fields lose their names in the text of a view: the whole row of `JOIN … USING (…) AS x`,
-/// which the text has as ROW(…). Returns the view that has the row, or an empty text for the query itself.
-/// A row that is written as ROW(…) has the fields `f1`, `f2` and so on, and loses nothing.
-pub(super) async fn row_without_names(t: &Transaction<'_>, view: u32) -> Result<Option<String>> {
+/// A row whose fields lose their names in the text of a query: the whole row of `JOIN … USING (…) AS x`,
+/// which the text has as ROW(…).
+#[derive(Debug)]
+pub(super) struct UnnamedRow {
+    /// The view whose text has the row; `None` for the query itself.
+    pub(super) view: Option<String>,
+    /// The names of the fields, as a list.
+    pub(super) fields: String,
+}
+
+/// Finds a row whose fields lose their names in the text of a view, or of a view that it reads. A row that is
+/// written as ROW(…) has the fields `f1`, `f2` and so on, and loses nothing.
+pub(super) async fn unnamed_row(t: &Transaction<'_>, view: u32) -> Result<Option<UnnamedRow>> {
     let text = format!(
-        "{DEPENDENCIES}, text(view, action) AS (SELECT r.ev_class, r.ev_action::text FROM pg_rewrite r \
+        "{DEPENDENCIES}, tree(view, action) AS (SELECT r.ev_class, r.ev_action::text FROM pg_rewrite r \
              JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' WHERE r.ev_class = $1::oid \
              OR r.ev_class IN (SELECT object FROM reads WHERE class = 'pg_class'::regclass)) \
-         SELECT CASE view WHEN $1::oid THEN '' ELSE view::regclass::text END FROM text, regexp_matches(action, $2, 'g') f(names) \
+         SELECT CASE WHEN view <> $1::oid THEN view::regclass::text END, replace(names[1], '\" \"', '\", \"') \
+         FROM tree, regexp_matches(action, $2, 'g') f(names) \
          WHERE names[1] <> (SELECT coalesce(string_agg(pg_catalog.format('\"f%s\"', n), ' ' ORDER BY n), '') \
-             FROM generate_series(1, cardinality(string_to_array(names[1], ' '))) n) ORDER BY 1 LIMIT 1"
+             FROM generate_series(1, cardinality(string_to_array(names[1], ' '))) n) ORDER BY 1 NULLS FIRST, 2 LIMIT 1"
     );
     let row = t.query_opt(&text, &[&view, &NAMES_OF_ROWS]).await.map_err(|e| Error::server(READING, e))?;
-    Ok(row.map(|r| r.get(0)))
+    Ok(row.map(|r| UnnamedRow { view: r.get(0), fields: r.get(1) }))
 }
